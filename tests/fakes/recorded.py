@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import pathlib
@@ -48,14 +49,14 @@ def head(**changes: object) -> TableHeader:
 def launch(
     cell: Configuration, number: int, rng: np.random.Generator, *, sweep: int = 0
 ) -> RecordedEvaluation:
-    """One launch of a cell."""
+    """One launch of a cell, of 2.6 s, right after the one before."""
     failure = studies.failure({**studies.default(), **cell})
     if failure is not None:
         return RecordedEvaluation(
             number=number,
             cell=cell,
             sweep=sweep,
-            started_at=studies.STARTED_AT + number,
+            started_at=studies.STARTED_AT + 2.6 * number,
             outcome=Outcome(status="infeasible", cause=failure[0], reason=failure[1]),
             startup_s=0.1,
             loaded_s=0.0,
@@ -67,7 +68,7 @@ def launch(
         number=number,
         cell=cell,
         sweep=sweep,
-        started_at=studies.STARTED_AT + number,
+        started_at=studies.STARTED_AT + 2.6 * number,
         outcome=OK,
         startup_s=0.1,
         loaded_s=2.5,
@@ -103,6 +104,38 @@ def table(*, passes: int = 3, every: int = 8, seed: int = 0) -> BenchmarkTable:
         for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
     ]
     return BenchmarkTable(head=head(is_finished=True, passes=passes), evaluations=tuple(launches))
+
+
+def on_a_moving_machine(found: BenchmarkTable, *, period_s: float, sd: float) -> BenchmarkTable:
+    """The table as if the machine's speed had swung with so long a period, CPU times included."""
+    moved = []
+    for one in found.evaluations:
+        start_s = one.started_at + one.startup_s
+        factors = [
+            math.exp(
+                math.sqrt(2) * sd * math.sin(2 * math.pi * (start_s + block.start_s) / period_s)
+            )
+            for block in one.blocks
+        ]
+        mean = float(np.mean(factors)) if factors else 1.0
+        blocks = [
+            dataclasses.replace(
+                block,
+                mean_ms=block.mean_ms * factor,
+                p50_ms=block.p50_ms * factor,
+                p99_ms=block.p99_ms * factor,
+                requests=max(1, round(block.requests / factor)),
+                throughput_per_s=block.throughput_per_s / factor,
+            )
+            for block, factor in zip(one.blocks, factors, strict=True)
+        ]
+        # As many CPU seconds for fewer requests.
+        noise = dataclasses.replace(one.noise, client_cpu_s=0.25, server_cpu_s=1.5)
+        histogram = None if one.histogram is None else one.histogram.scale(mean)
+        moved.append(
+            dataclasses.replace(one, blocks=tuple(blocks), histogram=histogram, noise=noise)
+        )
+    return dataclasses.replace(found, evaluations=tuple(moved))
 
 
 def written(path: pathlib.Path, recorded: BenchmarkTable) -> pathlib.Path:

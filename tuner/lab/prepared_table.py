@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import yaml
 
 from tuner.errors import InvalidTable, UsageError
 from tuner.evaluation.simulation.profile import CostProfile
-from tuner.lab.tables.ground_truth import GroundTruth, HoldoutSplit, ground_truth, split
-from tuner.lab.tables.table import BenchmarkTable
-from tuner.lab.tables.table_evaluator import Resampling
+from tuner.lab.tables.ground_truth import GroundTruth, ground_truth
+from tuner.lab.tables.machine_course import MachineCourse
+from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
+from tuner.lab.tables.table_evaluator import EvaluationTimes
 from tuner.metrics import objective as objectives
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.sampling.candidates import CandidateSet
+from tuner.settings.measurement import SHORT_S, USUAL_S, MeasurementSettings
 from tuner.settings.workload import RATE
 from tuner.space import distributions, files, knob_schema
 from tuner.space.derived_features import features
@@ -25,16 +27,16 @@ from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import knob_info
 from tuner.study import prediction
 from tuner.study.problem import ProblemStatement
+from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedTable:
-    """Benchmark table with its problem statement, ground truth and split evaluations."""
+    """Benchmark table with its problem statement, ground truth and course of the machine."""
 
     table: BenchmarkTable
     problem: ProblemStatement
-    halves: HoldoutSplit
     truth: GroundTruth
     objective: str
     limits: tuple[MetricConstraint, ...] = ()
@@ -54,25 +56,45 @@ class PreparedTable:
         return prediction.simulate(self.problem, self.profile)
 
     @functools.cached_property
-    def resampling(self) -> Resampling:
-        """Model that resamples evaluations."""
-        found = self.truth
-        return Resampling.of(
-            self.table,
-            dict(zip(found.candidates, found.log_mean.tolist(), strict=True)),
-            objectives.find_objective(self.objective),
-            self.problem.candidates,
+    def course(self) -> MachineCourse:
+        """Course of the recorded machine."""
+        return MachineCourse.of(self.table)
+
+    @functools.cached_property
+    def templates(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
+        """Evaluations to replay, by candidate: those that worked, or all of one that mostly failed."""
+        return {
+            cell: every if cell in self.truth.unsuccessful else [one for one in every if one.blocks]
+            for cell, every in self.table.by_cell.items()
+        }
+
+    @functools.cached_property
+    def times(self) -> EvaluationTimes:
+        """How long an evaluation of a study takes by default, or with restarts as recorded."""
+        measurement = MeasurementSettings(objective=self.objective, slo_ms=self.table.deadline_ms)
+        warmup_s = measurement.warmup_s
+        if self.table.head.engine != OUR_ENGINE:  # it settles after each restart
+            warmup_s = max(warmup_s, float(self.table.head.measurement["warmup_s"]))
+        is_of_means = measurement.is_of_means and not self.limits
+        return EvaluationTimes(
+            seconds=SHORT_S if is_of_means else USUAL_S,
+            warmup_s=warmup_s,
+            compared_s=0.0 if is_of_means else USUAL_S,
         )
 
     @functools.cached_property
     def trial_s(self) -> float:
-        """Median duration of the recorded trials."""
+        """Median duration of a replayed trial."""
         took_s = [
-            evaluation.startup_s + evaluation.loaded_s
-            for evaluation in self.table.evaluations
-            if evaluation.histogram is not None
+            one.startup_s + sum(self.times.of(_latency_s(one)))
+            for one in self.table.evaluations
+            if one.blocks
         ]
         return statistics.median(took_s)
+
+
+def _latency_s(evaluation: RecordedEvaluation) -> float:
+    return statistics.fmean(block.mean_ms for block in evaluation.blocks) / 1e3
 
 
 def prepare_table(
@@ -96,26 +118,20 @@ def prepare_table(
             "a candidate has fewer than two evaluations; continue with `tune record`",
         )
     problem = make_problem(table)
-    parts = split(table)
-    found = _truth(table, parts, name, problem)
+    found = _truth(table, name, problem)
     for limit in limits:
-        found = _within(found, limit, table, parts, problem)
+        found = _within(found, limit, table, problem)
     return PreparedTable(
         table=table,
         problem=problem,
-        halves=parts,
         truth=found,
         objective=name,
         limits=tuple(limits),
     )
 
 
-def _truth(
-    table: BenchmarkTable, parts: HoldoutSplit, objective: str, problem: ProblemStatement
-) -> GroundTruth:
-    found = ground_truth(
-        table, parts.held_out, objectives.find_objective(objective), problem.candidates
-    )
+def _truth(table: BenchmarkTable, objective: str, problem: ProblemStatement) -> GroundTruth:
+    found = ground_truth(table, objectives.find_objective(objective), problem.candidates)
     if not len(found.candidates):
         raise UsageError(f"{table.head.name}: its evaluations lack {objective}")
     return found
@@ -125,14 +141,13 @@ def _within(
     found: GroundTruth,
     limit: MetricConstraint,
     table: BenchmarkTable,
-    parts: HoldoutSplit,
     problem: ProblemStatement,
 ) -> GroundTruth:
     name = limit.of.objective
     if name is None or limit.metric == "items_per_s":
         raise UsageError(f"--constraint {limit.text!r}: the benchmark table lacks {limit.metric}")
     objective = objectives.find_objective(name)
-    of_metric = _truth(table, parts, name, problem)
+    of_metric = _truth(table, name, problem)
     values = np.exp(of_metric.log_mean)
     if not objective.is_minimised:
         values = 1e3 / values
@@ -151,6 +166,7 @@ def _within(
         log_mean=found.log_mean[places],
         se=found.se[places],
         unsuccessful=found.unsuccessful | {cell for cell in found.candidates if cell not in kept},
+        corrections=found.corrections,
     )
 
 

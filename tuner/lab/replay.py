@@ -22,6 +22,7 @@ from tuner.study import final_selection, verification
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.search import Search
 from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
 
 _SCORES = ("median", "p90", "reached", "random_median", "tolerance")
 
@@ -88,12 +89,14 @@ def replay(
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run the search with one seed."""
-    evaluator = make_evaluator(ground, order.perturbations, seed)
+    evaluator = make_evaluator(ground, order.perturbations, seed, seconds=order.seconds)
     spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, evaluator)
     cells: list[Configuration | None] = [None] * spent
     recommended: list[Configuration | None] = [None] * spent
-    seconds = [spent * ground.trial_s] * spent
+    if spent and ground.profile is not None:
+        evaluator.wait(ground.profile.seconds)
+    seconds = [evaluator.seconds] * spent
     lost: list[int] = []
     sampler_s = 0.0
     own_s = [0.0] * spent
@@ -109,7 +112,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         took_s = time.perf_counter() - begun_s
         sampler_s += took_s
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
-        seconds.append(spent * ground.trial_s + evaluator.seconds)
+        seconds.append(evaluator.seconds)
     verdict = verdict_of(ground, order, search, evaluator) if order.pairs else None
     return ReplayRun(
         verdict=verdict,
@@ -131,6 +134,8 @@ def verdict_of(
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):
         return ReplayedVerdict(outcome="no difference shown", best=best)
+    believed = final_selection.for_interleaving(believed)
+    evaluations: tuple[RoundEvaluation, ...] = ()
 
     def quiet(_starts: object, _evaluation: object) -> None:
         pass
@@ -138,15 +143,17 @@ def verdict_of(
     needs = EvaluationRequirements(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
         roles = final_selection.name_arms(believed.configurations)
+        latency_s = verification.slowest_latency_s(search.trials, roles.values())
         rounds = verification.alternate(
-            verification.SequentialRounds(evaluator.evaluate_on_new_server, roles),
+            evaluator.rounds(roles, latency_s=latency_s),
             rounds=FINAL_ROUNDS,
             needs=needs,
             report=quiet,
         )
+        evaluations = rounds.evaluations
         best = final_selection.rank_shortlist(
             believed,
-            rounds.evaluations,
+            evaluations,
             objective=search.objective,
             default=default,
             cores=ground.problem.environment.machine.cores,
@@ -156,12 +163,12 @@ def verdict_of(
     compared = verification.Pairs(
         names=[search.objective.name],
         most=order.pairs,
-        sd=final_selection.assumed_sd(believed, objective=search.objective),
+        sd=final_selection.assumed_sd(believed, evaluations, objective=search.objective),
     )
+    arms = {"default": default, "best": best}
+    latency_s = verification.slowest_latency_s(search.trials, arms.values())
     rounds = verification.alternate(
-        verification.SequentialRounds(
-            evaluator.evaluate_on_new_server, {"default": default, "best": best}
-        ),
+        evaluator.rounds(arms, latency_s=latency_s),
         rounds=order.pairs,
         needs=needs,
         report=quiet,

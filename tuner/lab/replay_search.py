@@ -1,25 +1,23 @@
-"""Search with one seed in a replay, on evaluations drawn from the table."""
+"""Search with one seed in a replay, on the table's recorded machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
 from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import table_evaluator as drawing
-from tuner.lab.tables.table import RecordedEvaluation
-from tuner.lab.tables.table_evaluator import Perturbations, Resampling, TableEvaluator
+from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.sampling import registry
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction, warm_start
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
-from tuner.study.racing import Racing
+from tuner.study.racing import PARTS, Racing
 from tuner.study.search import Search
 from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
@@ -31,6 +29,8 @@ PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 `profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes that
 everything but the gateway is twice as fast.
 """
+OF_TAILS = frozenset({"p95", "p99", "consistency"})
+"""Objectives that move with the tail of the latencies."""
 _APART = 1_000_003
 _STREAM = 7
 
@@ -48,6 +48,10 @@ class ReplaySpec:
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
+    races: bool = True
+    """Whether evaluations end early that clearly lose, as in studies."""
+    seconds: float | None = None
+    """Measured seconds of a search's evaluations; by default those of a study."""
     perturbations: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 
@@ -119,29 +123,28 @@ def with_warm_start(
 
 
 def make_evaluator(
-    ground: PreparedTable, perturbations: Perturbations, seed: int
+    ground: PreparedTable, perturbations: Perturbations, seed: int, *, seconds: float | None = None
 ) -> TableEvaluator:
     """Make the evaluator for one seed, with its perturbations."""
     rng = np.random.default_rng([_STREAM, seed])
-    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]] = ground.halves.drawn
     walled: frozenset[Configuration] = frozenset()
-    resampled: Resampling | None = None
-    if perturbations.is_null:
-        drawn = drawing.null(ground.table.by_cell)
-    elif perturbations.is_resampled:
-        resampled = ground.resampling
     if perturbations.injects_oom:
         kept = (ground.problem.default, ground.truth.candidates[ground.truth.best])
         walled = drawing.with_oom(ground.problem.candidates, kept, rng)
+    times = ground.times
+    if seconds is not None:
+        times = dataclasses.replace(times, seconds=seconds)
     return TableEvaluator(
-        ground.table,
-        drawn,
-        rng,
+        table=ground.table,
+        course=ground.course,
+        templates=ground.templates,
+        corrections=ground.truth.corrections,
+        times=times,
+        rng=rng,
+        is_of_tails=ground.objective in OF_TAILS,
         noise_sd=perturbations.noise_sd,
         with_oom=walled,
-        resampled=resampled,
-        puts_back=perturbations.is_null,
-        max_blocks=perturbations.max_blocks,
+        stands_for_all=ground.problem.default if perturbations.is_null else None,
     )
 
 
@@ -170,19 +173,18 @@ def search_of(
         limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
-        racing=_racing(ground, order) if order.perturbations.is_raced else None,
+        racing=_racing(ground, order) if order.races else None,
     )
     search.prepare(settings)
     return search
 
 
-def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing:
-    head = ground.table.head
-    block_s = float(head.measurement["block_s"])
+def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing | None:
+    if ground.limits or ground.table.head.rate_per_s is not None:
+        return None
     return Racing(
-        blocks=order.perturbations.max_blocks
-        or max(1, round(head.measurement["seconds"] / block_s)),
-        block_s=block_s,
-        concurrency=head.concurrency,
-        client_batch=head.client_batch,
+        blocks=PARTS,
+        block_s=(order.seconds or ground.times.seconds) / PARTS,
+        concurrency=ground.table.head.concurrency,
+        client_batch=ground.table.head.client_batch,
     )

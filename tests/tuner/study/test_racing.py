@@ -16,7 +16,6 @@ from tests.tuner.study.test_search import BUDGET, run_out
 from tuner.evaluation.evaluation import Evaluation
 from tuner.lab import prepared_table, replay
 from tuner.lab.replay_search import ReplaySpec
-from tuner.lab.tables.table_evaluator import Perturbations, stop_by_race
 from tuner.load_generator.plan import Race
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.search import SearchSettings
@@ -136,31 +135,14 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
     assert min(last.limits_ms) > best.objective
 
 
-def test_a_recorded_launch_ends_with_the_block_that_loses() -> None:
-    """Its blocks and its time are those up to there; one that keeps up is whole."""
-    table = recorded.table()
-    launch = next(one for one in table.evaluations if one.blocks)
-    first = launch.blocks[0].mean_ms
-    whole = table.measurement_of(launch)
-    assert whole is not None
-    assert stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first,) * 3)) == launch
-    cut = stop_by_race(launch, Race(look_s=0.5, limits_ms=(2 * first, 0.1, 0.1)))
-    assert len(cut.blocks) == 2
-    assert cut.loaded_s == launch.loaded_s - 1.0
-    measured = table.measurement_of(cut)
-    assert measured is not None
-    assert measured.mean_ms == pytest.approx(np.mean([b.mean_ms for b in launch.blocks[:2]]))
-
-
 def test_a_raced_replay_takes_less_time() -> None:
     """And proposes as many configurations."""
     ground = prepared_table.prepare_table(recorded.table(every=4))
     order = ReplaySpec(sampler="random", trials=16, seeds=(0,))
-    (plain,) = replay.replay(ground, order, workers=1).runs
-    hurried = dataclasses.replace(order, perturbations=Perturbations(is_raced=True))
-    (quick,) = replay.replay(ground, hurried, workers=1).runs
+    (quick,) = replay.replay(ground, order, workers=1).runs
+    (plain,) = replay.replay(ground, dataclasses.replace(order, races=False), workers=1).runs
     assert len(quick.cells) == len(plain.cells)
     assert quick.seconds[-1] < plain.seconds[-1]
-    short = dataclasses.replace(order, perturbations=Perturbations(max_blocks=1))
+    short = dataclasses.replace(order, seconds=0.1)
     (shortest,) = replay.replay(ground, short, workers=1).runs
     assert shortest.seconds[-1] < quick.seconds[-1]

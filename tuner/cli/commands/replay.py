@@ -82,14 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parse=float,
         default=0.0,
     )
-    told = "draw every configuration from the evaluations of one; default: from its own"
+    told = "give every configuration the evaluations of the default; default: its own"
     options.add_flag(laid, "--null", told)
-    options.add_flag(
-        laid,
-        "--resample",
-        "centre evaluations on the ground truth of their configuration, with deviations "
-        "drawn from the whole table; default: as recorded",
-    )
     told = "let configurations beyond a limit run out of memory; default: no"
     options.add_flag(laid, "--inject-oom", told)
 
@@ -130,6 +124,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
             f"{formatting.percent(one.reached)}; random search: median {one.random_median}"
         )
     said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
+    took_s = sum(one.seconds[-1] for one in replayed.runs) / len(order.seeds)
+    said.append(f"a search took {formatting.duration(took_s)} of the recorded machine's time")
     each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
     said.append(f"the sampler took {each_ms:.0f} ms a trial")
     return CommandResult(text="\n".join(said), data=data)
@@ -172,8 +168,6 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
     check_range("--seeds", arguments.seeds, "a whole number from 1", low=1)
     if arguments.pairs < 0 or arguments.pairs == 1:
         raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
-    if arguments.null and arguments.resample:
-        raise UsageError("--null and --resample: choose one")
     check_range("--noise", arguments.noise, "a share from 0 to 1, as 0.05", low=0, high=1)
     return replay_search.ReplaySpec(
         sampler=arguments.sampler,
@@ -186,7 +180,6 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
         perturbations=Perturbations(
             noise_sd=arguments.noise,
             is_null=arguments.null,
-            is_resampled=arguments.resample,
             injects_oom=arguments.inject_oom,
         ),
     )

@@ -1,7 +1,7 @@
-"""Ground truth of a benchmark table, from evaluations held out of the replays.
+"""Ground truth of a benchmark table: every candidate's value, apart from the machine.
 
-Machine drift, which evaluations close in time share, is removed. A Gaussian process with the noise
-from `estimates` then shrinks means towards neighbouring candidates.
+The machine's speed, which evaluations close in time share, is taken out (`effects`). A Gaussian
+process with the errors that are left then shrinks means towards neighbouring candidates.
 """
 
 from __future__ import annotations
@@ -9,32 +9,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from tuner.lab.tables.estimates import estimates
-from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
+from tuner.lab.tables import effects
+from tuner.lab.tables.table import BenchmarkTable
 from tuner.metrics.objective import Objective
 from tuner.sampling.arrays import Array
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.surrogates import gaussian_process
 from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
-from tuner.values.histogram import LatencyHistogram
 
-WINDOW_S = 45.0
-MIN_KNOWN = 8
-"""Number of evaluations from which a candidate's repeats count towards drift."""
-SWEEPS = 8
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HoldoutSplit:
-    """Each candidate's evaluations, split into those that replays draw and those held out."""
-
-    drawn: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
-    held_out: Mapping[Configuration, tuple[RecordedEvaluation, ...]]
+UNSCALED = frozenset({"goodput"})
+"""Objectives that are no multiple of latencies, whose means are left as they are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +34,8 @@ class GroundTruth:
     log_mean: Array  # (m,)
     se: Array  # (m,)
     unsuccessful: frozenset[Configuration]
+    corrections: Mapping[Configuration, float] = dataclasses.field(default_factory=dict)
+    """Logarithm of each candidate's value over the mean of its evaluations, apart from the machine."""
 
     @property
     def best(self) -> int:
@@ -91,96 +82,47 @@ class GroundTruth:
         return {cell: place for place, cell in enumerate(self.candidates)}
 
 
-def split(table: BenchmarkTable) -> HoldoutSplit:
-    """Split evaluations alternately, as the machine may change over hours."""
-    every = table.by_cell
-    return HoldoutSplit(
-        drawn={cell: tuple(evaluations[0::2]) for cell, evaluations in every.items()},
-        held_out={cell: tuple(evaluations[1::2]) for cell, evaluations in every.items()},
-    )
-
-
 def ground_truth(
-    table: BenchmarkTable,
-    held_out: Mapping[Configuration, Sequence[RecordedEvaluation]],
-    objective: Objective,
-    candidates: CandidateSet,
+    table: BenchmarkTable, objective: Objective, candidates: CandidateSet
 ) -> GroundTruth:
     """Estimate the true value of every candidate."""
-    values: dict[Configuration, list[float]] = {}
-    lost: set[Configuration] = set()
-    slower = drift(table, objective)
-    for cell, evaluations in table.by_cell.items():
-        failed = sum(
-            table.minimised_value(evaluation, objective) is None for evaluation in evaluations
-        )
-        if 2 * failed >= len(evaluations):
-            lost.add(cell)
-            continue
-        values[cell] = [
-            value * math.exp(-slower[evaluation.number])
-            for evaluation in held_out[cell]
-            if (value := table.minimised_value(evaluation, objective)) is not None
-        ]
-    known = estimates(values)
-    cells = tuple(known)
-    if not cells:
-        nothing = np.empty(0)
-        return GroundTruth(
-            candidates=(), log_mean=nothing, se=nothing, unsuccessful=frozenset(table.by_cell)
-        )
-    vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
-    means = np.array([known[cell].log_mean for cell in cells])
-    if objective.name == "p99":  # of all requests pooled: never a mean of p99s
-        together = (_pool_histograms(held_out[cell], slower) for cell in cells)
-        means = np.log([one.quantile_ms(0.99) for one in together if one is not None])
-    errors = np.array([known[cell].se for cell in cells])
-    common = float(np.sqrt(np.mean(errors**2)))
-    process = gaussian_process.fit(
-        vectors,
-        means,
-        noise=NoisePrior(sd=common, spread=0.1),
-        weights=(errors / common) ** 2,
+    lost = frozenset(
+        cell
+        for cell, every in table.by_cell.items()
+        if 2 * sum(table.minimised_value(one, objective) is None for one in every) >= len(every)
     )
-    smooth, sd = process.predict(vectors)
-    return GroundTruth(candidates=cells, log_mean=smooth, se=sd, unsuccessful=frozenset(lost))
-
-
-def _pool_histograms(
-    evaluations: Sequence[RecordedEvaluation], slower: Mapping[int, float]
-) -> LatencyHistogram | None:
-    counted = [
-        one.histogram.scale(math.exp(-slower[one.number]))
-        for one in evaluations
-        if one.histogram is not None and one.number in slower
+    told = [
+        (one, value)
+        for cell, every in table.by_cell.items()
+        if cell not in lost
+        for one in every
+        if (value := table.minimised_value(one, objective)) is not None
     ]
-    return LatencyHistogram.merge(counted) if counted else None
-
-
-def drift(table: BenchmarkTable, objective: Objective) -> Mapping[int, float]:
-    """Return each evaluation's log slowdown, by evaluation number; their median is 0.
-
-    Repeats after the passes count only for candidates with `MIN_KNOWN` evaluations, as they were
-    selected by value.
-    """
-    every = ((one, table.minimised_value(one, objective)) for one in table.evaluations)
-    told = [(evaluation, value) for evaluation, value in every if value is not None]
     if not told:
-        return {}
-    evaluations = [evaluation for evaluation, _ in told]
-    at_s = np.array([evaluation.started_at for evaluation in evaluations])
-    logs = np.log([value for _, value in told])
-    numbers = {cell: number for number, cell in enumerate({one.cell: None for one in evaluations})}
-    cells = np.array([numbers[one.cell] for one in evaluations])
-    counts = np.bincount(cells)
-    tells = np.array([one.sweep < table.head.passes for one in evaluations])
-    tells |= counts[cells] >= MIN_KNOWN
-    near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
-    near = [each & tells if np.any(each & tells) else each for each in near]
-    slower = np.zeros(len(logs))
-    for _ in range(SWEEPS):
-        means = np.bincount(cells, weights=logs - slower) / counts
-        left = logs - means[cells]
-        slower = np.array([np.median(left[each]) for each in near])
-        slower -= np.median(slower)
-    return dict(zip((one.number for one in evaluations), slower.tolist(), strict=True))
+        nothing = np.empty(0)
+        return GroundTruth(candidates=(), log_mean=nothing, se=nothing, unsuccessful=lost)
+    told.sort(key=lambda pair: pair[0].started_at)
+    numbers = {cell: number for number, cell in enumerate({one.cell: None for one, _ in told})}
+    cells = tuple(numbers)
+    found = effects.fit(
+        np.array([numbers[one.cell] for one, _ in told]),
+        np.array([one.started_at for one, _ in told]),
+        np.log([value for _, value in told]),
+    )
+    smooth, sd = found.mean, found.se
+    if objective.name not in UNSCALED:
+        common = float(np.sqrt(np.mean(found.se**2)))
+        process = gaussian_process.fit(
+            np.array([candidates.vector_of(cell) for cell in cells], dtype=float),
+            found.mean,
+            noise=NoisePrior(sd=common, spread=0.1),
+            weights=(found.se / common) ** 2,
+        )
+        smooth, sd = process.predict(process.vectors)
+    return GroundTruth(
+        candidates=cells,
+        log_mean=smooth,
+        se=sd,
+        unsuccessful=lost,
+        corrections=dict(zip(cells, (smooth - found.mean).tolist(), strict=True)),
+    )

@@ -1,12 +1,11 @@
-"""Evaluator that draws from a benchmark table, with optional perturbations.
+"""Evaluator that replays a benchmark table in time.
 
-A candidate's evaluations are drawn without replacement; once all are used, they are drawn again.
+An evaluation at a moment of the replay is a recorded one of its candidate, as if it had taken place
+at that moment: the candidate's true value times the machine's recorded course (`machine_course`).
+Startups, warm-ups, time slices and pauses take their time. Perturbations:
 
     noise      every evaluation is slower by its own log-normal factor of median 1
-    null       all candidates draw with replacement from one's evaluations, so all are equal
-    resampled  evaluations are the ground truth plus residuals from the table
-    raced      an evaluation ends with the block at which it loses to the best so far
-    blocks     evaluations keep only their first blocks
+    null       all candidates are the default
     walls      candidates beyond a plane through two knobs run out of memory
 """
 
@@ -14,215 +13,348 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.phase_runner import MAX_REPEATS
+from tuner.evaluation.workload import RESPONSES
+from tuner.lab.tables.machine_course import STEP_S, MachineCourse, Steps, chance_sd
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
-from tuner.load_generator.plan import Race
-from tuner.measurement.host import log_cpu_per_request
-from tuner.metrics.objective import Objective
+from tuner.load_generator.plan import Race, Warmup
+from tuner.measurement.interference import InterferenceDetector
+from tuner.measurement.time_slices import SWITCH_S, TimeSlices
+from tuner.sampling.arrays import Array
 from tuner.sampling.candidates import CandidateSet
-from tuner.sampling.surrogates import gaussian_process
-from tuner.sampling.surrogates.gaussian_process import NoisePrior
 from tuner.values.configuration import Configuration
-from tuner.values.histogram import LatencyHistogram
+from tuner.values.measurement import Block
 from tuner.values.trial import Outcome
 
 OOM_SHARE = 0.3
-CPU_NOISE = NoisePrior(sd=0.1, spread=0.3)
 PLANES = 20
+EPOCH_S = 1e9
+"""Unix time at which replays begin."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbations:
-    """Perturbations of drawn evaluations."""
+    """Perturbations of replayed evaluations."""
 
     noise_sd: float = 0.0
     is_null: bool = False
-    is_resampled: bool = False
     injects_oom: bool = False
-    is_raced: bool = False
-    max_blocks: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationTimes:
+    """How long a replayed evaluation takes after its startup."""
+
+    seconds: float
+    """Measured seconds, unless latencies are long."""
+    warmup_s: float
+    compared_s: float
+    """Measured seconds of interleaved evaluations; 0 if mean latency decides."""
+
+    def of(self, latency_s: float) -> tuple[float, float]:
+        """Return the warm-up and the measured seconds at a mean latency."""
+        return (
+            max(self.warmup_s, Warmup().round_trips * latency_s),
+            max(self.seconds, RESPONSES * latency_s),
+        )
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class TableEvaluator:
-    """Evaluator that returns recorded evaluations."""
+    """Evaluator of a table's candidates, on a machine that moves as it did when they were recorded."""
 
     table: BenchmarkTable
-    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]]
+    course: MachineCourse
+    templates: Mapping[Configuration, Sequence[RecordedEvaluation]]
+    """Recorded evaluations that are replayed, by candidate."""
+    corrections: Mapping[Configuration, float]
+    """Logarithm of the truth over what the candidate's evaluations say."""
+    times: EvaluationTimes
     rng: np.random.Generator
+    is_of_tails: bool = False
+    """Whether a tail of the latency is the objective, so that its course counts."""
     noise_sd: float = 0.0
     with_oom: frozenset[Configuration] = frozenset()
-    resampled: Resampling | None = None
-    puts_back: bool = False
-    max_blocks: int | None = None
+    stands_for_all: Configuration | None = None
+    """Candidate whose evaluations every candidate has, so that all are equal."""
     seconds: float = 0.0
-    _waiting: dict[Configuration, list[RecordedEvaluation]] = dataclasses.field(
-        default_factory=dict
-    )
+    """Time since the replay began."""
+    _offset_s: float = dataclasses.field(init=False)
+    """Place of the replay's beginning in the course."""
+    _others: InterferenceDetector = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._offset_s = float(self.rng.uniform(0, self.course.seconds))
+        self._others = InterferenceDetector(self.table.cores)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
-        """Draw a candidate's next evaluation, up to the block that loses the race."""
-        recorded = self._next(configuration)
-        factor, effort = 1.0, 1.0
-        if self.noise_sd:
-            factor = math.exp(self.rng.normal(0.0, self.noise_sd))
-        if self.resampled is not None:
-            other, effort = self.resampled.factors(self.table, recorded, self.rng)
-            factor *= other
-        if configuration in self.with_oom:
-            recorded = dataclasses.replace(
-                recorded,
-                outcome=Outcome(
+        """Evaluate a candidate now, up to the block that loses the race."""
+        template, started_at = self.template(configuration), EPOCH_S + self.seconds
+        self.wait(template.startup_s)
+        if configuration in self.with_oom or template.histogram is None:
+            outcome = template.outcome
+            if configuration in self.with_oom:
+                outcome = Outcome(
                     status="infeasible", cause="oom", reason="out of memory, by the wrapper"
-                ),
-                blocks=(),
-                histogram=None,
-                loaded_s=0.0,
-            )
-        if factor != 1.0:
-            recorded = scale_latency(recorded, factor, effort)
-        whole = recorded
-        if self.max_blocks is not None:
-            recorded = shorten(recorded, self.max_blocks)
-        if race is not None:
-            recorded = stop_by_race(recorded, race)
-        self.seconds += recorded.startup_s + recorded.loaded_s
-        measurement = self.table.measurement_of(recorded)
-        if measurement is not None and race is not None:
-            is_short = len(recorded.blocks) < min(len(whole.blocks), self.max_blocks or math.inf)
-            measurement = dataclasses.replace(measurement, ended_early=is_short)
+                )
+            else:
+                self.wait(template.loaded_s)
+            return _failed(configuration, outcome, template.startup_s, started_at)
+        played, repeats, begun_s = self._play(template, configuration, race), 0, self.seconds
+        self.wait(played.loaded_s)
+        while repeats < MAX_REPEATS and self._must_repeat(played):
+            played, repeats = self._play(template, configuration, race), repeats + 1
+            self.wait(played.loaded_s)
+        measurement = self.table.measurement_of(played)
+        if measurement is not None:
+            asked_s = self.times.of(_mean_ms(template) / 1e3)[1]
+            ended_early = measurement.seconds < asked_s - STEP_S
+            measurement = dataclasses.replace(measurement, ended_early=ended_early, repeats=repeats)
         return Evaluation(
             configuration=configuration,
-            outcome=recorded.outcome,
+            outcome=played.outcome,
             measurement=measurement,
             records=None,
-            startup_s=recorded.startup_s,
-            loaded_s=recorded.loaded_s,
-            started_at=recorded.started_at,
+            startup_s=template.startup_s,
+            loaded_s=self.seconds - begun_s,
+            started_at=started_at,
         )
 
-    def evaluate_on_new_server(self, configuration: Configuration) -> Evaluation:
-        """Draw as `evaluate` does, since recorded evaluations need no server."""
-        return self.evaluate(configuration)
+    def rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> InterleavedReplay:
+        """Return interleaved rounds of these arms; `latency_s` is the mean latency of the slowest."""
+        startups_s = [self.template(one).startup_s for one in arms.values()]
+        self.wait(sum(startups_s))
+        slices = TimeSlices.of(
+            latency_s=latency_s,
+            startup_s=sum(startups_s) / len(startups_s),
+            measured_s=self.times.compared_s,
+            arms=len(arms),
+        )
+        return InterleavedReplay(self, arms, slices)
 
-    def _next(self, configuration: Configuration) -> RecordedEvaluation:
-        every = self.drawn[configuration]
-        if self.puts_back:
-            return every[int(self.rng.integers(len(every)))]
-        waiting = self._waiting.get(configuration)
-        if not waiting:
-            waiting = [every[place] for place in self.rng.permutation(len(every))]
-            self._waiting[configuration] = waiting
-        return waiting.pop()
+    def template(self, configuration: Configuration) -> RecordedEvaluation:
+        """Draw one of the candidate's recorded evaluations."""
+        every = self.templates[self.stands_for_all or configuration]
+        return every[int(self.rng.integers(len(every)))]
+
+    def _play(
+        self, template: RecordedEvaluation, configuration: Configuration, race: Race | None
+    ) -> RecordedEvaluation:
+        warmup_s, seconds = self.times.of(_mean_ms(template) / 1e3)
+        steps = self.steps(warmup_s, seconds)
+        noise = float(self.rng.normal(0.0, self.noise_sd)) if self.noise_sd else 0.0
+        whole = self.moved(template, configuration, steps, warmup_s=warmup_s, noise=noise)
+        return whole if race is None else stop_by_race(whole, race)
+
+    def _must_repeat(self, played: RecordedEvaluation) -> bool:
+        is_disturbed = self._others.is_disturbed(played.noise, loaded_s=played.loaded_s)
+        return is_disturbed and self._others.can_repeat(played.loaded_s)
+
+    def steps(self, after_s: float, seconds: float) -> Steps:
+        """Return the steps (k,) of the course for so many seconds, `after_s` from now."""
+        return self.course.steps(self._offset_s + self.seconds + after_s, seconds)
+
+    def moved(
+        self,
+        template: RecordedEvaluation,
+        configuration: Configuration,
+        steps: Steps,
+        *,
+        warmup_s: float,
+        noise: float = 0.0,
+    ) -> RecordedEvaluation:
+        """Return a recorded evaluation as if it had been measured at these steps of the course."""
+        course, was = self.course, self.course.by_evaluation[template.number]
+        usual = noise + self.corrections.get(self.stands_for_all or configuration, 0.0)
+        rate = _rate(template)
+        chance = chance_sd(template) / math.sqrt(max(1.0, rate * STEP_S))
+        mean = course.mean[steps] - was.mean + chance * self.rng.normal(size=len(steps))
+        tail = course.tail[steps] - was.tail
+        cpu = float(np.mean(course.cpu[steps])) - was.cpu
+        blocks = _blocks(
+            template,
+            np.exp(mean + usual),
+            np.exp(tail + usual),
+            start_s=warmup_s,
+            is_open=self.table.head.rate_per_s is not None,
+        )
+        requests = sum(block.requests for block in blocks)
+        slower = sum(b.requests * b.mean_ms for b in blocks) / requests / _mean_ms(template)
+        if self.is_of_tails:
+            slower = float(np.exp(np.mean(tail + usual)))
+        # CPU seconds per request of the template, times its requests and the course of CPU time.
+        seconds = sum(block.seconds for block in blocks)
+        measured_s = sum(block.seconds for block in template.blocks)
+        share = math.exp(cpu) * requests / sum(block.requests for block in template.blocks)
+        with_warmup = share * (warmup_s + seconds) / seconds * measured_s / template.loaded_s
+        taken_s = float(np.mean(course.taken[steps])) * self.table.cores * (warmup_s + seconds)
+        noise_of = dataclasses.replace(
+            template.noise,
+            server_cpu_s=_part(template.noise.server_cpu_s, with_warmup),
+            client_cpu_s=_part(template.noise.client_cpu_s, share),
+            neighbour_cpu_s=taken_s,
+            steal_s=0.0,
+        )
+        return dataclasses.replace(
+            template,
+            blocks=blocks,
+            loaded_s=warmup_s + seconds,
+            errors=0,
+            noise=noise_of,
+            histogram=None if template.histogram is None else template.histogram.scale(slower),
+        )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resampling:
-    """True means, with the residuals for resampled evaluations."""
+class InterleavedReplay:
+    """Interleaved rounds of a replay, as of `tuner.evaluation.interleaving`."""
 
-    means: Mapping[Configuration, float]
-    """Log of each feasible candidate's minimised objective."""
-    log_cpu_per_request: Mapping[Configuration, float]
-    residuals: NDArray[np.float64]  # (k, 2)
-    objective: Objective
+    def __init__(
+        self,
+        evaluator: TableEvaluator,
+        configurations: Mapping[str, Configuration],
+        slices: TimeSlices,
+    ) -> None:
+        self._evaluator = evaluator
+        self._configurations = configurations
+        self.slices = slices
 
-    @classmethod
-    def of(
-        cls,
-        table: BenchmarkTable,
-        means: Mapping[Configuration, float],
-        objective: Objective,
-        candidates: CandidateSet,
-    ) -> Self:
-        """Build from candidates with two or more evaluations, without bias in the spread."""
-        found: list[NDArray[np.float64]] = []
-        log_cpu_per_request: dict[Configuration, tuple[float, int]] = {}
-        for cell, evaluations in table.by_cell.items():
-            rows = [
-                (math.log(value), math.nan if effort is None else effort)
-                for evaluation in evaluations
-                if (value := table.minimised_value(evaluation, objective)) is not None
-                for effort in (log_cpu_per_request_of(table, evaluation),)
-            ]
-            if not rows:
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return tuple(self._configurations)
+
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+        """Yield one evaluation per arm, measured in time slices whose order reverses every turn."""
+        evaluator = self._evaluator
+        templates = {arm: evaluator.template(self._configurations[arm]) for arm in arms}
+        steps: dict[str, list[Steps]] = {arm: [] for arm in arms}
+        evaluator.wait(sum(one.startup_s for one in templates.values()))
+        started_at = EPOCH_S + evaluator.seconds
+        for turn in range(2 * self.slices.quartets):
+            for arm in arms if turn % 2 == 0 else tuple(reversed(arms)):
+                if templates[arm].histogram is None:
+                    continue
+                steps[arm].append(evaluator.steps(self.slices.dropped_s, self.slices.seconds))
+                evaluator.wait(self.slices.dropped_s + self.slices.seconds + SWITCH_S)
+        for arm in arms:
+            template, configuration = templates[arm], self._configurations[arm]
+            if not steps[arm]:
+                yield arm, _failed(configuration, template.outcome, template.startup_s, started_at)
                 continue
-            logs = np.array(rows)
-            if np.isfinite(logs[:, 1]).all():
-                log_cpu_per_request[cell] = float(logs[:, 1].mean()), len(logs)
-            if len(rows) > 1:
-                found.append((logs - logs.mean(axis=0)) * math.sqrt(len(logs) / (len(logs) - 1)))
-        residuals = np.concatenate(found)
-        # Centre the residuals, so that the geometric mean of the factors is 1.
-        return cls(
-            means=means,
-            log_cpu_per_request=_smooth(log_cpu_per_request, candidates),
-            residuals=residuals - _known_means(residuals),
-            objective=objective,
-        )
-
-    def factors(
-        self, table: BenchmarkTable, evaluation: RecordedEvaluation, rng: np.random.Generator
-    ) -> tuple[float, float]:
-        """Draw factors for an evaluation's latency and its CPU time per request."""
-        value = table.minimised_value(evaluation, self.objective)
-        if value is None or evaluation.cell not in self.means:
-            return 1.0, 1.0
-        residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
-        slower = math.exp(self.means[evaluation.cell] + residual - math.log(value))
-        own, usual = (
-            log_cpu_per_request_of(table, evaluation),
-            self.log_cpu_per_request.get(evaluation.cell),
-        )
-        if own is None or usual is None or not math.isfinite(more):
-            return slower, 1.0
-        return slower, math.exp(usual + more - own)
+            played = evaluator.moved(
+                template,
+                configuration,
+                np.concatenate(steps[arm]),
+                warmup_s=2 * self.slices.quartets * self.slices.dropped_s,
+            )
+            each = len(played.blocks) // len(steps[arm])
+            yield (
+                arm,
+                Evaluation(
+                    configuration=configuration,
+                    outcome=played.outcome,
+                    measurement=evaluator.table.measurement_of(played),
+                    records=None,
+                    startup_s=template.startup_s,
+                    loaded_s=played.loaded_s,
+                    started_at=started_at,
+                    slices_ms=tuple(
+                        _mean_of(played.blocks[first : first + each])
+                        for first in range(0, len(played.blocks), each)
+                    ),
+                ),
+            )
 
 
-def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    known = np.isfinite(residuals)
-    total = np.where(known, residuals, 0.0).sum(axis=0)
-    return np.asarray(total / np.maximum(known.sum(axis=0), 1))
-
-
-def _smooth(
-    log_cpu_per_request: Mapping[Configuration, tuple[float, int]], candidates: CandidateSet
-) -> dict[Configuration, float]:
-    places = {
-        cell: place
-        for cell in log_cpu_per_request
-        if (place := candidates.index_of(cell)) is not None
-    }
-    cells = list(places)
-    if len(cells) < 2:
-        return {cell: mean for cell, (mean, _) in log_cpu_per_request.items()}
-    counts = np.array([log_cpu_per_request[cell][1] for cell in cells], dtype=float)
-    process = gaussian_process.fit(
-        candidates.vectors[list(places.values())],
-        np.array([log_cpu_per_request[cell][0] for cell in cells]),
-        noise=CPU_NOISE,
-        weights=1 / counts,
+def _failed(
+    configuration: Configuration, outcome: Outcome, startup_s: float, started_at: float
+) -> Evaluation:
+    return Evaluation(
+        configuration=configuration,
+        outcome=outcome,
+        measurement=None,
+        records=None,
+        startup_s=startup_s,
+        loaded_s=0.0,
+        started_at=started_at,
     )
-    mean, _ = process.predict(process.vectors)
-    return dict(zip(cells, mean.tolist(), strict=True))
 
 
-def log_cpu_per_request_of(table: BenchmarkTable, evaluation: RecordedEvaluation) -> float | None:
-    """Return an evaluation's log CPU time per request, or None if unknown."""
-    measured = table.measurement_of(evaluation)
-    return None if measured is None else log_cpu_per_request(measured)
+def _mean_of(blocks: Sequence[Block]) -> float:
+    requests = sum(block.requests for block in blocks)
+    return sum(block.requests * block.mean_ms for block in blocks) / requests
+
+
+def _mean_ms(evaluation: RecordedEvaluation) -> float:
+    return _mean_of(evaluation.blocks)
+
+
+def _rate(evaluation: RecordedEvaluation) -> float:
+    blocks = evaluation.blocks
+    return sum(block.requests for block in blocks) / sum(block.seconds for block in blocks)
+
+
+def _part(seconds: float | None, share: float) -> float | None:
+    return None if seconds is None else seconds * share
+
+
+def _blocks(
+    template: RecordedEvaluation,
+    slower: Array,
+    tail: Array,
+    *,
+    start_s: float,
+    is_open: bool,
+) -> tuple[Block, ...]:
+    """Return a block for each step, with the template's latencies times `slower` (k,) and `tail` (k,)."""
+    usual_ms, rate = _mean_ms(template), _rate(template)
+    p50_ms = float(np.median([block.p50_ms for block in template.blocks]))
+    p99_ms = math.exp(float(np.mean(np.log([block.p99_ms for block in template.blocks]))))
+    spread_ms = [one.spread_ms for one in template.blocks if one.spread_ms is not None]
+    usual_spread_ms = float(np.median(spread_ms)) if spread_ms else None
+    found = []
+    for number, (factor, tail_factor) in enumerate(
+        zip(slower.tolist(), tail.tolist(), strict=True)
+    ):
+        now = rate if is_open else rate / factor
+        found.append(
+            Block(
+                start_s=start_s + number * STEP_S,
+                seconds=STEP_S,
+                requests=max(1, round(now * STEP_S)),
+                mean_ms=usual_ms * factor,
+                p50_ms=p50_ms * factor,
+                p99_ms=p99_ms * tail_factor,
+                throughput_per_s=now,
+                spread_ms=None if usual_spread_ms is None else usual_spread_ms * factor,
+            )
+        )
+    return tuple(found)
+
+
+def stop_by_race(evaluation: RecordedEvaluation, race: Race) -> RecordedEvaluation:
+    """Return the evaluation up to the first look at which its mean exceeds the limit."""
+    for number, limit_ms in enumerate(race.limits_ms, start=1):
+        count = math.ceil(number * race.look_s / evaluation.blocks[0].seconds - 1e-9)
+        if count >= len(evaluation.blocks):
+            break
+        if _mean_of(evaluation.blocks[:count]) > limit_ms:
+            return shorten(evaluation, count)
+    return evaluation
 
 
 def shorten(evaluation: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
     """Return the evaluation with only its first `blocks` blocks, but the whole histogram."""
-    kept = evaluation.blocks[:blocks]
-    if len(kept) == len(evaluation.blocks):
-        return evaluation
     left_s = sum(block.seconds for block in evaluation.blocks[blocks:])
     whole_s = sum(block.seconds for block in evaluation.blocks)
     noise = evaluation.noise
@@ -232,70 +364,10 @@ def shorten(evaluation: RecordedEvaluation, blocks: int) -> RecordedEvaluation:
     }
     return dataclasses.replace(
         evaluation,
-        blocks=kept,
+        blocks=evaluation.blocks[:blocks],
         loaded_s=evaluation.loaded_s - left_s,
-        errors=0,
         noise=dataclasses.replace(noise, **spent),
     )
-
-
-def _part(seconds: float | None, share: float) -> float | None:
-    return None if seconds is None else seconds * share
-
-
-def stop_by_race(evaluation: RecordedEvaluation, race: Race) -> RecordedEvaluation:
-    """Return the evaluation up to the first look at which its mean exceeds the limit."""
-    requests, sums = 0, 0.0
-    for number, block in enumerate(evaluation.blocks):
-        if number >= min(len(race.limits_ms), len(evaluation.blocks) - 1):
-            break
-        requests += block.requests
-        sums += block.requests * block.mean_ms
-        if sums / requests > race.limits_ms[number]:
-            return shorten(evaluation, number + 1)
-    return evaluation
-
-
-def scale_latency(
-    evaluation: RecordedEvaluation, factor: float, effort: float = 1.0
-) -> RecordedEvaluation:
-    """Multiply an evaluation's latencies by `factor`, and its CPU time per request by `effort`."""
-    blocks = tuple(
-        dataclasses.replace(
-            block,
-            mean_ms=block.mean_ms * factor,
-            p50_ms=block.p50_ms * factor,
-            p99_ms=block.p99_ms * factor,
-            spread_ms=None if block.spread_ms is None else block.spread_ms * factor,
-            throughput_per_s=block.throughput_per_s / factor,
-            requests=max(1, round(block.requests / factor)),
-        )
-        for block in evaluation.blocks
-    )
-    histogram: LatencyHistogram | None = evaluation.histogram
-    noise, share = evaluation.noise, effort / factor
-    spent = {
-        "server_cpu_s": _part(noise.server_cpu_s, share),
-        "client_cpu_s": _part(noise.client_cpu_s, share),
-    }
-    return dataclasses.replace(
-        evaluation,
-        blocks=blocks,
-        noise=dataclasses.replace(noise, **spent),
-        histogram=None if histogram is None else histogram.scale(factor),
-    )
-
-
-def null(
-    drawn: Mapping[Configuration, Sequence[RecordedEvaluation]],
-) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-    """Give every candidate the evaluations of the candidate with the most successes."""
-    worked = {
-        cell: [evaluation for evaluation in evaluations if evaluation.histogram is not None]
-        for cell, evaluations in drawn.items()
-    }
-    chosen = max(worked, key=lambda cell: len(worked[cell]))
-    return dict.fromkeys(drawn, worked[chosen])
 
 
 def with_oom(

@@ -13,10 +13,9 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.cli import main
-from tuner.lab import prepared_table, replay_search
+from tuner.lab import prepared_table
 from tuner.lab.tables import table_files
 from tuner.lab.tables.ground_truth import GroundTruth
-from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.lab.tables.table_files import TableFolder
 from tuner.values.configuration import Configuration
 
@@ -114,31 +113,3 @@ def test_trials_to_follows_from_the_runs_and_the_truth_alone(
             expected = firsts[math.ceil(level * seeds) - 1]
             assert found[name] == (expected if math.isfinite(expected) else None)
         assert found["random_median"] == random_median(data["candidates"], len(good))
-
-
-def test_a_trial_draws_a_recorded_launch_of_its_cell(folder: pathlib.Path) -> None:
-    """Each launch as it was recorded, all of them before one comes again, and none that makes the truth."""
-    ground = prepared_table.prepare_table(table_files.read(folder))
-    cell = ground.truth.candidates[0]
-    bench: TableEvaluator = replay_search.make_evaluator(ground, Perturbations(), 3)
-    waiting = ground.halves.drawn[cell]
-    held_out = {launch.started_at for launch in ground.halves.held_out[cell]}
-    drawn = [bench.evaluate(cell) for _ in waiting]
-    by_time = {launch.started_at: launch for launch in waiting}
-    assert sorted(launch.started_at for launch in drawn) == sorted(by_time)
-    assert not held_out & set(by_time)
-    for launch in drawn:
-        assert launch.measurement == ground.table.measurement_of(by_time[launch.started_at])
-
-
-def test_resampled_launches_lie_about_the_truth(folder: pathlib.Path) -> None:
-    """The mean logarithm of 400 launches of a cell is its truth, within 5 standard errors, as they were not."""
-    ground = prepared_table.prepare_table(table_files.read(folder))
-    bench = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 3)
-    for place in (0, ground.truth.best):
-        cell = ground.truth.candidates[place]
-        launches = [bench.evaluate(cell).measurement for _ in range(400)]
-        logs = np.log([one.mean_ms for one in launches if one is not None])
-        assert logs.mean() == pytest.approx(
-            ground.truth.log_mean[place], abs=5 * logs.std() / math.sqrt(400)
-        )

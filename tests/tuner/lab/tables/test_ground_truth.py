@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded, studies
-from tuner.lab.tables.ground_truth import GroundTruth, ground_truth, split
+from tuner.lab.tables.ground_truth import GroundTruth, ground_truth
 from tuner.metrics import objective as objectives
 from tuner.sampling.candidates import CandidateSet
 from tuner.values.configuration import Configuration
@@ -22,9 +22,7 @@ def found(seed: int) -> tuple[GroundTruth, np.ndarray[tuple[int], np.dtype[np.fl
     """The truth of a toy table, and the errors of its means; made once."""
     table = recorded.table(passes=4, every=6, seed=seed)
     candidates = CandidateSet.of(tuple(table.by_cell), benches.arena().space.encode)
-    known = ground_truth(
-        table, split(table).held_out, objectives.find_objective("mean"), candidates
-    )
+    known = ground_truth(table, objectives.find_objective("mean"), candidates)
     true = [
         math.log(studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY))
         for cell in known.candidates

@@ -1,145 +1,202 @@
-"""Launches drawn from a table, and what is laid over it."""
+"""A table replayed in time: truths, the course of the machine, what takes time, and what is laid over it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 
 import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded
 from tuner.lab import prepared_table, replay_search
+from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import table_evaluator
-from tuner.lab.tables.ground_truth import split
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
+from tuner.load_generator.plan import Race
 from tuner.measurement.host import log_cpu_per_request
+from tuner.measurement.time_slices import SWITCH_S
 from tuner.sampling.candidates import CandidateSet
 from tuner.values.measurement import HostNoise
 
 TABLE = recorded.table(passes=6)
-HALVES = split(TABLE)
 
 
-def bench(seed: int = 0, **given: object) -> TableEvaluator:
-    return TableEvaluator(TABLE, HALVES.drawn, np.random.default_rng(seed), **given)  # type: ignore[arg-type]
-
-
-def test_what_is_drawn_is_never_the_truth() -> None:
-    for cell, launches in TABLE.by_cell.items():
-        first, second = HALVES.drawn[cell], HALVES.held_out[cell]
-        assert sorted([*first, *second], key=lambda one: one.number) == list(launches)
-        assert len(first) - len(second) in {0, 1}
-
-
-def test_every_launch_of_a_cell_is_drawn_before_one_comes_again() -> None:
-    cell = TABLE.head.default
-    found = bench()
-    starts = [found.evaluate(cell).started_at for _ in range(6)]
-    assert set(starts[:3]) == set(starts[3:]) == {one.started_at for one in HALVES.drawn[cell]}
-    assert found.seconds == pytest.approx(6 * 2.6)
-
-
-def test_two_seeds_draw_in_two_orders() -> None:
-    cells = list(TABLE.by_cell)
-    first, second = ([bench(seed).evaluate(cell).started_at for cell in cells] for seed in (1, 2))
-    assert first != second
-
-
-def test_noise_is_of_a_launch_and_without_bias() -> None:
-    cell = TABLE.head.default
-    plain = {launch.started_at: launch for launch in (bench().evaluate(cell) for _ in range(1))}
-    del plain
-    noisy = bench(noise_sd=0.2)
-    factors = []
-    for _ in range(400):
-        launch = noisy.evaluate(cell)
-        (was,) = [one for one in HALVES.drawn[cell] if one.started_at == launch.started_at]
-        before = TABLE.measurement_of(was)
-        assert launch.measurement is not None
-        assert before is not None
-        factor = launch.measurement.mean_ms / before.mean_ms
-        assert launch.measurement.p99_ms == pytest.approx(before.p99_ms * factor, rel=0.011)
-        assert launch.measurement.throughput_per_s == pytest.approx(
-            before.throughput_per_s / factor, rel=0.01
-        )
-        factors.append(np.log(factor))
-    assert np.std(factors) == pytest.approx(0.2, rel=0.15)
-    assert np.mean(factors) == pytest.approx(0.0, abs=0.04)
-
-
-def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
-    """A longer latency is no more work: else the search could read the noise off."""
-    launch = next(one for one in TABLE.evaluations if one.histogram is not None)
-    noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
-    launch = dataclasses.replace(launch, noise=noise)
-    before = table_evaluator.log_cpu_per_request_of(TABLE, launch)
-    assert before is not None
-    assert table_evaluator.log_cpu_per_request_of(
-        TABLE, table_evaluator.scale_latency(launch, 1.5)
-    ) == pytest.approx(before, abs=0.01)
-    harder = table_evaluator.scale_latency(launch, 1.5, effort=1.2)
-    assert table_evaluator.log_cpu_per_request_of(TABLE, harder) == pytest.approx(
-        before + np.log(1.2), abs=0.01
+@functools.cache
+def ground(slow_part_s: float = 0.0, sd: float = 0.0) -> PreparedTable:
+    """The toy's table; on a machine whose speed has moved, if asked."""
+    return prepared_table.prepare_table(
+        recorded.on_a_moving_machine(TABLE, period_s=slow_part_s, sd=sd) if sd else TABLE
     )
 
 
-def test_a_shortened_launch_keeps_the_cpu_time_of_a_request() -> None:
+def bench(seed: int = 0, of: PreparedTable | None = None, **given: object) -> TableEvaluator:
+    return replay_search.make_evaluator(of or ground(), Perturbations(**given), seed)  # type: ignore[arg-type]
+
+
+def mean_ms(found: TableEvaluator, cell: object) -> float:
+    measured = found.evaluate(cell).measurement  # type: ignore[arg-type]
+    assert measured is not None
+    return measured.mean_ms
+
+
+def test_evaluations_lie_about_the_truth() -> None:
+    """Over the whole course, the mean logarithm of a cell's evaluations is its truth."""
+    truth = ground().truth
+    for place in (0, truth.best):
+        found = bench()
+        logs = np.log([mean_ms(found, truth.candidates[place]) for _ in range(400)])
+        assert logs.mean() == pytest.approx(truth.log_mean[place], abs=0.01)
+
+
+def test_a_trial_takes_its_startup_warm_up_and_load() -> None:
+    found, cell = bench(), TABLE.head.default
+    first, second = found.evaluate(cell), found.evaluate(cell)
+    assert first.loaded_s == pytest.approx(0.7, abs=0.1)
+    assert found.seconds == pytest.approx(0.2 + first.loaded_s + second.loaded_s)
+    assert second.started_at - first.started_at == pytest.approx(0.1 + first.loaded_s)
+
+
+def test_two_seeds_begin_at_two_moments() -> None:
+    cell = TABLE.head.default
+    assert mean_ms(bench(1), cell) != mean_ms(bench(2), cell)
+    assert mean_ms(bench(1), cell) == mean_ms(bench(1), cell)
+
+
+def test_the_machine_moves_while_a_search_waits_and_is_the_same_for_all() -> None:
+    """Speed is of the moment: successive evaluations share it, those half a period apart do not."""
+    moved = ground(60.0, 0.2)
+    cells = moved.truth.candidates[:2]
+    near, far = [], []
+    for seed in range(60):
+        found = bench(seed, moved)
+        truths = [moved.truth.log_mean[place] for place in (0, 1, 0)]
+        first, second = (math.log(mean_ms(found, cell)) for cell in cells)
+        found.wait(30.0 - 1.6)
+        third = math.log(mean_ms(found, cells[0]))
+        left = np.array([first, second, third]) - truths
+        near.append(left[:2])
+        far.append(left[[0, 2]])
+    assert np.corrcoef(np.array(near).T)[0, 1] > 0.8
+    assert np.corrcoef(np.array(far).T)[0, 1] < -0.5
+    assert np.std(near) == pytest.approx(0.2, rel=0.25)
+
+
+def test_slices_of_a_round_cancel_the_machine() -> None:
+    """The ratio of two equal arms varies by far less in slices than between evaluations in turn."""
+    moved = ground(60.0, 0.2)
+    cell = moved.problem.default
+    apart, sliced = [], []
+    for seed in range(40):
+        found = bench(seed, moved)
+        first = mean_ms(found, cell)
+        found.wait(10.0)
+        apart.append(math.log(first / mean_ms(found, cell)))
+        rounds = found.rounds({"a": cell, "b": cell}, latency_s=0.01)
+        before_s = found.seconds
+        both = [one.measurement for _, one in rounds.round(["a", "b"])]
+        assert both[0] is not None
+        assert both[1] is not None
+        sliced.append(math.log(both[0].mean_ms / both[1].mean_ms))
+        parts = 4 * rounds.slices.quartets
+        each_s = rounds.slices.seconds + rounds.slices.dropped_s + SWITCH_S
+        assert found.seconds - before_s == pytest.approx(0.2 + parts * each_s)
+    assert np.std(sliced) < 0.25 * np.std(apart)
+
+
+def test_cpu_time_tells_of_the_machine() -> None:
+    """Latency and CPU time of a request move together, as they were recorded."""
+    moved = ground(60.0, 0.2)
+    rows = []
+    for seed in range(60):
+        measured = bench(seed, moved).evaluate(moved.problem.default).measurement
+        assert measured is not None
+        effort = log_cpu_per_request(measured)
+        assert effort is not None
+        rows.append((math.log(measured.mean_ms), effort))
+    assert np.corrcoef(np.array(rows).T)[0, 1] > 0.8
+
+
+def test_noise_is_of_an_evaluation_and_without_bias() -> None:
+    """And it is no work: else the search could read it off the CPU time."""
+    moved = ground(60.0, 0.2)
+    cell, factors, efforts = moved.problem.default, [], []
+    for seed in range(200):
+        plain, noisy = (
+            bench(seed, moved, noise_sd=sd).evaluate(cell).measurement for sd in (0.0, 0.2)
+        )
+        assert plain is not None
+        assert noisy is not None
+        factors.append(math.log(noisy.mean_ms / plain.mean_ms))
+        efforts.append((log_cpu_per_request(noisy) or 0.0) - (log_cpu_per_request(plain) or 0.0))
+    assert np.std(factors) == pytest.approx(0.2, rel=0.2)
+    assert np.mean(factors) == pytest.approx(0.0, abs=0.04)
+    assert abs(np.corrcoef(factors, efforts)[0, 1]) < 0.3
+
+
+def test_what_others_take_is_noticed_and_measured_again() -> None:
+    """A stretch in which the recording saw another process is repeated, and the repeat takes time."""
+    disturbed = [
+        dataclasses.replace(one, noise=dataclasses.replace(one.noise, neighbour_cpu_s=4.0))
+        if 40 <= one.number % 100 < 50
+        else one
+        for one in TABLE.evaluations
+    ]
+    found = prepared_table.prepare_table(dataclasses.replace(TABLE, evaluations=tuple(disturbed)))
+    replayed = bench(0, found)
+    runs = [replayed.evaluate(found.problem.default) for _ in range(300)]
+    repeated = [one for one in runs if one.measurement is not None and one.measurement.repeats]
+    assert 0.02 < len(repeated) / len(runs) < 0.3
+    usual_s = np.median([one.loaded_s for one in runs])
+    assert all(one.loaded_s > 1.5 * usual_s for one in repeated)
+
+
+def test_an_evaluation_ends_with_the_block_that_loses() -> None:
+    """Its blocks and its time are those up to there; one that keeps up is whole."""
+    whole = bench().evaluate(TABLE.head.default)
+    assert whole.measurement is not None
+    mean = whole.measurement.mean_ms
+    kept = bench().evaluate(TABLE.head.default, Race(look_s=0.15, limits_ms=(2 * mean,) * 3))
+    assert kept.measurement == whole.measurement
+    cut = bench().evaluate(TABLE.head.default, Race(look_s=0.15, limits_ms=(2 * mean, 0.1, 0.1)))
+    assert cut.measurement is not None
+    assert cut.measurement.ended_early
+    assert cut.measurement.seconds == pytest.approx(0.3)
+    assert cut.loaded_s == pytest.approx(whole.loaded_s - 0.3)
+
+
+def test_a_shortened_evaluation_keeps_the_cpu_time_of_a_request() -> None:
     """Else trials that end early would look as if they had met a slow moment."""
     launch = next(one for one in TABLE.evaluations if len(one.blocks) > 2)
     noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
     launch = dataclasses.replace(launch, noise=noise)
-    whole = table_evaluator.log_cpu_per_request_of(TABLE, launch)
     rates = [block.throughput_per_s for block in launch.blocks]
+
+    def effort(blocks: int) -> float:
+        measured = TABLE.measurement_of(table_evaluator.shorten(launch, blocks))
+        assert measured is not None
+        found = log_cpu_per_request(measured)
+        assert found is not None
+        return found
+
     for blocks in (1, 2):
-        short = table_evaluator.log_cpu_per_request_of(
-            TABLE, table_evaluator.shorten(launch, blocks)
-        )
-        assert short is not None
-        assert whole is not None
         # The same CPU seconds per second; what differs is the rate of the blocks that are left.
         rate = np.log(np.mean(rates) / np.mean(rates[:blocks]))
-        assert short == pytest.approx(whole + rate, abs=0.02)
+        assert effort(blocks) == pytest.approx(effort(len(rates)) + rate, abs=0.02)
 
 
-def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
-    """Both deviations are of one recorded launch."""
-    rng = np.random.default_rng(0)
-    efforts: dict[int, float] = {}
-    launches = []
-    for number, one in enumerate(TABLE.evaluations):
-        measured = TABLE.measurement_of(one)
-        if measured is None:
-            launches.append(one)
-            continue
-        efforts[number] = float(rng.normal(0, 0.1))
-        used = np.exp(efforts[number]) * 1e-4 * measured.throughput_per_s * 2.5
-        noise = HostNoise(client_cpu_s=float(used / 4), server_cpu_s=float(used * 3 / 4))
-        launches.append(
-            table_evaluator.scale_latency(
-                dataclasses.replace(one, noise=noise),
-                np.exp(efforts[number]),
-                np.exp(efforts[number]),
-            )
-        )
-    table = dataclasses.replace(TABLE, evaluations=tuple(launches))
-    ground = prepared_table.prepare_table(table)
-    found = replay_search.make_evaluator(ground, Perturbations(is_resampled=True), 0)
-    cell = ground.truth.candidates[ground.truth.best]
-    rows = []
-    for _ in range(200):
-        measured = found.evaluate(cell).measurement
-        assert measured is not None
-        effort = log_cpu_per_request(measured)
-        assert effort is not None
-        rows.append((np.log(measured.mean_ms), effort))
-    assert np.corrcoef(np.array(rows).T)[0, 1] > 0.5
+def test_on_a_null_table_all_are_the_default() -> None:
+    cells = ground().truth.candidates[:3]
+    values = [mean_ms(bench(5, is_null=True), cell) for cell in cells]
+    assert values == [values[0]] * 3
 
 
-def test_on_a_null_table_no_cell_is_better() -> None:
-    same = table_evaluator.null(HALVES.drawn)
-    assert set(same) == set(HALVES.drawn)
-    assert len({tuple(one.number for one in launches) for launches in same.values()}) == 1
-    assert all(one.histogram is not None for one in next(iter(same.values())))
+def test_a_cell_that_failed_fails_again() -> None:
+    lost = next(iter(ground().truth.unsuccessful))
+    found = bench().evaluate(lost)
+    assert found.measurement is None
+    assert found.outcome.status == "infeasible"
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -150,6 +207,8 @@ def test_walls_leave_the_default_and_the_optimum(seed: int) -> None:
     walled = table_evaluator.with_oom(candidates, kept, np.random.default_rng(seed))
     assert not walled & set(kept)
     assert 0.1 < len(walled) / len(candidates.configurations) <= table_evaluator.OOM_SHARE + 0.01
-    lost = bench(with_oom=walled).evaluate(next(iter(walled)))
+    found = bench()
+    found.with_oom = walled
+    lost = found.evaluate(next(iter(walled)))
     assert lost.measurement is None
     assert lost.outcome.cause == "oom"
