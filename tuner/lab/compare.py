@@ -156,7 +156,11 @@ def _runs(
             for name in order.samplers
         ]
         take_turns(runs, progress, terminal, later_s=verified_s + later_s)
-        winners = {run.sampler: found for run in runs if (found := run.search.recommend())}
+        winners = {
+            run.sampler: found
+            for run in runs
+            if (found := run.search.recommend(keeps_default=False))
+        }
         measured = _remeasure(
             evaluator,
             winners,

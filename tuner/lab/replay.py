@@ -130,7 +130,7 @@ def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
     """Run a study's final selection and verification on evaluations drawn from the table."""
-    default, best = ground.problem.default, search.recommend()
+    default, best = ground.problem.default, search.recommend(keeps_default=False)
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):
         return ReplayedVerdict(outcome="no difference shown", best=best)

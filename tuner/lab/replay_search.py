@@ -116,7 +116,7 @@ def with_warm_start(
             for trial in search.trials
             if trial.objective is not None
         ),
-        winner=search.recommend(),
+        winner=search.recommend(keeps_default=False),
     )
     profile = ground.profile if problem.prediction is not None else None
     return warm_start.with_warm_start(problem, [study], objective=ground.objective, profile=profile)

@@ -1,15 +1,18 @@
-"""Recommended configuration: the best posterior mean, whatever the sampler.
+"""Recommended configuration, whatever the sampler: the best posterior mean, or the default.
 
-The best of thirty equal configurations would look two standard errors too good.
+The best of thirty equal configurations would look two standard errors too good. A configuration is
+recommended only if it beats the default with probability `CONFIDENCE`; otherwise the default is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
+from scipy.special import ndtri
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
@@ -19,6 +22,9 @@ from tuner.sampling.history import History, gather, shared_distributions
 from tuner.sampling.surrogates import constraint_model, model_averaging, surrogate
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
+
+CONFIDENCE = 0.9
+"""Posterior probability of beating the default from which another configuration is recommended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +45,44 @@ def recommend(
     *,
     candidates: CandidateSet | None = None,
     known: PriorKnowledge = NO_PRIOR_KNOWLEDGE,
+    default: Configuration | None = None,
 ) -> Configuration | None:
-    """Return the configuration of the `incumbent`, or None without one."""
+    """Return the `incumbent`, the default if it may be better, or None without an incumbent."""
     found = incumbent(study, candidates=candidates, known=known)
-    return None if found is None else found.configuration
+    if found is None:
+        return None
+    if default is None or candidates is None or found.configuration == default:
+        return found.configuration
+    history = history_of(study, candidates)
+    if history is None or default not in history.configurations:
+        return found.configuration
+    if default in history.lost_configurations:
+        return found.configuration
+    with blas.single_threaded():
+        is_better = _beats(history, candidates, known, found.configuration, default)
+    return found.configuration if is_better else default
+
+
+def _beats(
+    history: History,
+    candidates: CandidateSet,
+    known: PriorKnowledge,
+    best: Configuration,
+    default: Configuration,
+) -> bool:
+    """Return whether `best` has a lower objective than `default` with probability `CONFIDENCE`."""
+    places = [candidates.index_of(one) for one in (best, default)]
+    if None in places:
+        return True
+    if not likely_kept(history, candidates, known)[history.configurations.index(default)]:
+        return True
+    both = np.array(places, dtype=np.intp)
+    model = model_averaging.fit(history, candidates, known)
+    mean, sd = model.predict(both)
+    covariance = model.covariance(both)
+    correlation = covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1])
+    variance = float(sd @ sd - 2 * correlation * sd[0] * sd[1])
+    return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, 0.0))
 
 
 def incumbent(

@@ -215,15 +215,20 @@ class Search:
             "of trials correct for this, but a quieter machine gives better results"
         )
 
-    def recommend(self) -> Configuration | None:
+    def recommend(self, *, keeps_default: bool = True) -> Configuration | None:
         """Return the configuration with the best posterior mean, or None if no trial succeeded.
 
         With two objectives, return the requested point of the Pareto front.
+
+        Args:
+            keeps_default: whether the default is recommended as long as it may be better; False
+                for a configuration that is about to be compared with it.
         """
         if self.second is not None:
             points = self.front()
             return next((one.configuration for one in points if one.is_chosen), None)
-        found = recommendation.recommend(self.store.study, **self._given)
+        default = self.problem.default if keeps_default else None
+        found = recommendation.recommend(self.store.study, **self._given, default=default)
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
@@ -266,7 +271,7 @@ class Search:
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
-        checked = self.recommend() if turn % 2 else self.problem.default
+        checked = self.recommend(keeps_default=False) if turn % 2 else self.problem.default
         if checked is not None:
             self.store.enqueue(checked, origin="check")
 

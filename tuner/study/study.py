@@ -204,7 +204,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
             "machine than usual"
         )
     found = search.finalists(MAX_SHORTLIST) if search.second is None else None
-    best, named = search.recommend(), setup.problem.named
+    best, named = search.recommend(keeps_default=False), setup.problem.named
     front = tuple(
         dataclasses.replace(point, configuration=named(point.configuration))
         for point in search.front()

@@ -2,9 +2,8 @@
 
     log value = configuration + session + machine speed + own error
 
-Values close in time share the speed of the machine, which moves over seconds and minutes by the
-shares below (docs/measurement.md), so the configurations are estimated by generalised least squares
-(Aitken, 1936). Own errors are reweighted towards Student's t.
+Values close in time share the speed of the machine (`machine_speed`), so the configurations are
+estimated by generalised least squares (Aitken, 1936). Own errors are reweighted towards Student's t.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates import machine_speed
+from tuner.sampling.surrogates.machine_speed import OWN_SHARE
 
-QUICK_SHARE, QUICK_S = 0.45, 8.0
-SLOW_SHARE, SLOW_S = 0.25, 120.0
-OWN_SHARE = 0.30
 SESSION_S = 600.0
 """Pause after which a recording counts as continued on another occasion."""
 TAIL_DEGREES = 4.0
@@ -51,9 +49,8 @@ def fit(configurations: NDArray[np.int64], at_s: Array, logs: Array) -> Effects:
     for session in range(1, len(counts)):  # means over evaluations are those of all sessions
         contrast = (sessions == session) - (sessions == 0) * counts[session] / counts[0]
         design = np.column_stack([design, contrast])
-    away = np.abs(at_s[:, None] - at_s)
-    speed = QUICK_SHARE * np.exp(-away / QUICK_S) + SLOW_SHARE * np.exp(-away / SLOW_S)
     own = np.full(len(logs), OWN_SHARE)
+    speed = machine_speed.typical(at_s) - np.diag(own)
     for _ in range(REWEIGHTINGS):
         covariance = speed + np.diag(own)
         factor = linalg.cho_factor(covariance, lower=True, check_finite=False)

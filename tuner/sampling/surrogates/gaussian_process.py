@@ -5,9 +5,11 @@
 
 - guess is an optional prediction; b0 and b1 are integrated out under normal priors (Rasmussen and
   Williams, Gaussian Processes for Machine Learning, equation 2.40 with finite B).
-- drift has a given covariance and is left out of predictions.
+- drift is the machine's speed, two Ornstein-Uhlenbeck processes in time (`machine_speed`) beside a
+  given covariance, and is left out of predictions.
 - rough(x), a second Matern-5/2 with fixed short length and variance, models steps.
-- Length scales, variance and noise maximise the log posterior (L-BFGS, gradient of equation 5.9).
+- Length scales, variance, noise and the scales of drift maximise the log posterior (L-BFGS, gradient
+  of equation 5.9).
 
 Log-normal priors (median, spread of the logarithm): length scales (0.6 sqrt(d), 1.3; Hvarfner et
 al., ICML 2024), variance of f (1, 1), noise as given. Vectors are (n, d) in [0, 1].
@@ -23,7 +25,7 @@ from scipy.linalg import solve_triangular
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
-from tuner.sampling.surrogates import cholesky
+from tuner.sampling.surrogates import cholesky, machine_speed
 from tuner.sampling.surrogates.matern_kernel import (
     JITTER,
     LEVEL_SD,
@@ -63,6 +65,7 @@ class GaussianProcess:
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
+    _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
     moment_sd: float = 0.0
     left_sd: float = 0.0
@@ -107,6 +110,7 @@ class GaussianProcess:
             _residuals=np.concatenate([self._residuals, cross @ self._pull]),
             _shares=np.concatenate([self._shares, np.full(len(pending), pending_share)]),
             _drift=None if self._drift is None else np.pad(self._drift, (0, len(pending))),
+            _next=np.pad(self._next, (0, len(pending))),
         ).condition()
 
     def drift(self) -> tuple[Array, Array]:
@@ -120,12 +124,29 @@ class GaussianProcess:
     @property
     def noise_sd(self) -> float:
         """Sd of one evaluation, in units of the targets."""
-        return math.hypot(self._own_sd, self.moment_sd)
+        return math.hypot(self._own_sd, self.moment_sd, self._drift_sd)
 
     @property
     def told_sd(self) -> float:
-        """Sd left once CPU times have explained part of the noise."""
+        """Sd left once CPU times and drift have explained part of the noise."""
         return math.hypot(self._own_sd, self.left_sd)
+
+    @property
+    def _drift_sd(self) -> float:
+        drift = self.hyperparameters.drift_parts(np.zeros(1))
+        return self._factor * math.sqrt(sum(float(part[0]) for part in drift))
+
+    def next_drift(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, float]:
+        """Return the drift of the next evaluation, as far as it is uncertain.
+
+        Returns:
+            Covariance (m,) with the latent function at vectors (m, d), and variance.
+        """
+        reduced = self._reduce(self._next[:, None])[:, 0]
+        standard = self._standard(prior_mean)
+        cross = self._reduce(self._prior(self.vectors, self.prior_mean, vectors, standard))
+        variance = self._drift_sd**2 - self._factor**2 * float(reduced @ reduced)
+        return -(self._factor**2) * (reduced @ cross), max(0.0, variance)
 
     @property
     def _own_sd(self) -> float:
@@ -201,6 +222,8 @@ def fit(
     start: Hyperparameters | None = None,
     variance: float = 1.0,
     drift: Array | None = None,
+    at_s: Array | None = None,
+    drift_sd: float = 0.0,
     rough_sd: float = 0.0,
 ) -> GaussianProcess:
     """Fit the most probable hyper-parameters, from one or two starts.
@@ -212,7 +235,9 @@ def fit(
         prior_mean: (n,) predicted targets.
         start: hyper-parameters from an earlier fit, tried first.
         variance: prior median of the variance of f, as a share of the targets' variance.
-        drift: (n, n) covariance of machine drift.
+        drift: (n, n) covariance of machine drift that is known already.
+        at_s: (n,) times of the evaluations in s; NaN if unknown.
+        drift_sd: prior median of the sd of the other drift; 0 for none.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
@@ -223,18 +248,29 @@ def fit(
         residuals = residuals - standard_guess
     shares = np.ones(len(targets)) if weights is None else weights
     middle = Hyperparameters.medians(
-        vectors.shape[1], variance=variance, noise_sd=noise.sd / factor
+        vectors.shape[1],
+        variance=variance,
+        noise_sd=noise.sd / factor,
+        drift_sd=0.0 if at_s is None else drift_sd / factor,
     )
     moments = None if drift is None else drift / factor**2
     rough = (rough_sd / factor) ** 2
     fixed = moments
     if rough:
         fixed = rough * roughness(vectors, vectors) + (0.0 if moments is None else moments)
+    times = np.full(len(targets), np.nan) if at_s is None else at_s
+    away_s = machine_speed.away(times, times)
+    np.fill_diagonal(away_s, 0.0)
     target = HyperparameterPosterior(
-        vectors, residuals, standard_guess, shares, fixed, middle, noise.spread
+        vectors, residuals, standard_guess, shares, fixed, middle, noise.spread, away_s
     )
     with blas.single_threaded():
         best, height = target.most_probable(start)
+    ahead = np.zeros(len(targets))
+    if best.drift:
+        learned = np.asarray(sum(best.drift_parts(away_s)))
+        moments = learned if moments is None else moments + learned
+        ahead = np.asarray(sum(best.drift_parts(machine_speed.away(times, _next_s(times))[:, 0])))
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,
@@ -248,5 +284,14 @@ def fit(
         _residuals=residuals,
         _shares=shares,
         _drift=moments,
+        _next=ahead,
         rough=rough,
     ).condition()
+
+
+def _next_s(at_s: Array) -> Array:
+    """Return the expected time (1,) of the evaluation after those at these times (n,)."""
+    known = np.sort(at_s[np.isfinite(at_s)])
+    if len(known) < 2:
+        return np.array([math.nan if not len(known) else known[-1] + 1.0])
+    return np.array([known[-1] + float(np.median(np.diff(known)))])

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from tuner.sampling.arrays import Array
+from tuner.sampling.surrogates import machine_speed
 from tuner.sampling.surrogates.matern_kernel import correlation
 
 SHARE, SHARE_SD = 1.0, 0.3
@@ -48,21 +49,21 @@ class HostSlowdown:
 
 
 def fit(
-    vectors: Array, log_cpu_per_request: Array, drift: Array | None = None
+    vectors: Array, log_cpu_per_request: Array, at_s: Array | None = None
 ) -> HostSlowdown | None:
     """Estimate the slowdowns, or return None if too few CPU times are known.
 
     Args:
         vectors: (n, d) of knobs only.
         log_cpu_per_request: (n,) log CPU time per request; NaN if unknown.
-        drift: (n, n) prior covariance of machine drift.
+        at_s: (n,) Unix times, near which the machine is equally slow; NaN if unknown.
     """
     known = np.flatnonzero(np.isfinite(log_cpu_per_request))
     if len(known) < MIN_KNOWN:
         return None
     both = np.ix_(known, known)
-    moments = None if drift is None else drift[both]
-    told, left, sd = _moments(vectors[known], log_cpu_per_request[known], moments)
+    times = np.full(len(known), np.nan) if at_s is None else at_s[known]
+    told, left, sd = _moments(vectors[known], log_cpu_per_request[known], times)
     mean, covariance = np.zeros(len(log_cpu_per_request)), np.zeros((len(log_cpu_per_request),) * 2)
     mean[known] = SHARE * told
     covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
@@ -70,15 +71,13 @@ def fit(
     return HostSlowdown(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
 
 
-def _moments(
-    vectors: Array, log_cpu_per_request: Array, drift: Array | None
-) -> tuple[Array, Array, float]:
-    count = len(log_cpu_per_request)
+def _moments(vectors: Array, log_cpu_per_request: Array, at_s: Array) -> tuple[Array, Array, float]:
     centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
+    course = machine_speed.typical(at_s)
     heights, parts = [], []
     for sd in NOISES:
-        noise = sd**2 * np.eye(count) + (0.0 if drift is None else drift)
+        noise = sd**2 * course
         chol = np.linalg.cholesky(smooth + noise)
         pull = solve_triangular(chol, centred, lower=True, check_finite=False)
         away = math.log(sd / NOISE_SD) / NOISE_SPREAD

@@ -1,5 +1,6 @@
 """Knowledge gradient: how far one more evaluation is expected to lower the best posterior mean.
 
+What the next evaluation says of the machine's drift tells of those just before it, too.
 Evaluated candidates are scored too, so replicates are possible (Frazier et al., INFORMS Journal on
 Computing 21:599, 2009). `NODES` equally likely outcomes replace their exact sweep, so gains are
 slightly too small.
@@ -36,6 +37,7 @@ def knowledge_gradient(
     best = np.union1d(_lowest(optimistic, MAX_BEST), [surest])
     z = ndtri((np.arange(NODES) + 0.5) / NODES)
     now = float(mean[surest])
+    with_drift, drift_variance = process.next_drift(vectors, prior_mean)
     gains = np.empty(len(tried))
     for first in range(0, len(tried), _CHUNK):
         part = slice(first, first + _CHUNK)
@@ -46,10 +48,11 @@ def knowledge_gradient(
             None if prior_mean is None else prior_mean[best],
             None if prior_mean is None else prior_mean[at],
         )
-        told = np.sqrt(sd[at] ** 2 + process.told_sd**2)
-        shift = covariance / told  # (best, at)
+        whole = sd[at] ** 2 + process.told_sd**2 + 2 * with_drift[at] + drift_variance
+        told = np.sqrt(np.maximum(whole, 1e-12))
+        shift = (covariance + with_drift[best][:, None]) / told  # (best, at)
         lowest = (mean[best][:, None, None] + shift[:, :, None] * z).min(axis=0)
-        own = mean[at][:, None] + (sd[at] ** 2 / told)[:, None] * z
+        own = mean[at][:, None] + ((sd[at] ** 2 + with_drift[at]) / told)[:, None] * z
         gains[part] = now - np.minimum(lowest, own).mean(axis=1)
     return tried, np.maximum(gains, 0.0)
 

@@ -1,19 +1,22 @@
-"""Matern-5/2 kernel, and the posterior of its hyper-parameters for `gaussian_process`."""
+"""Covariances in knobs and in time, and the posterior of their hyper-parameters."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize
 
 from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates import cholesky
+from tuner.sampling.surrogates.machine_speed import FORGETS_S, SHARES, process
 
 LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
 VARIANCE_SPREAD = 1.0
+DRIFT_SD_SPREAD, FORGETS_SPREAD = 0.7, 0.6
 LEVEL_SD = 1.0
 """Prior sd of b0, in units of the targets' sd."""
 SLOPE_SD = 0.5
@@ -29,21 +32,41 @@ class Hyperparameters:
     variance: float
     lengths: tuple[float, ...]
     noise: float
+    drift: tuple[float, ...] = ()
+    """Of machine drift over seconds and minutes: sd and seconds of each; empty without drift."""
 
     def as_tuple(self) -> tuple[float, ...]:
         """Return plain numbers for the store."""
-        return (self.variance, *self.lengths, self.noise)
+        return (self.variance, *self.lengths, self.noise, *self.drift)
 
     @classmethod
-    def medians(cls, width: int, *, variance: float, noise_sd: float) -> Hyperparameters:
-        """Return the priors' medians for `width` axes."""
+    def medians(
+        cls, width: int, *, variance: float, noise_sd: float, drift_sd: float = 0.0
+    ) -> Hyperparameters:
+        """Return the priors' medians for `width` axes; drift, if any, has this sd."""
         length = math.log(LENGTH_SCALE * math.sqrt(width))
-        return cls(math.log(variance), (length,) * width, math.log(noise_sd))
+        drift: tuple[float, ...] = ()
+        if drift_sd:
+            sds = [drift_sd * math.sqrt(share / sum(SHARES)) for share in SHARES]
+            drift = tuple(
+                math.log(value) for pair in zip(sds, FORGETS_S, strict=True) for value in pair
+            )
+        return cls(math.log(variance), (length,) * width, math.log(noise_sd), drift)
 
     @classmethod
-    def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
-        """Rebuild from the values of `as_tuple`."""
-        return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
+    def of(cls, values: Array | Sequence[float], width: int) -> Hyperparameters:
+        """Rebuild from the values of `as_tuple`, for `width` axes."""
+        plain = [float(value) for value in values]
+        return cls(
+            plain[0], tuple(plain[1 : 1 + width]), plain[1 + width], tuple(plain[2 + width :])
+        )
+
+    def drift_parts(self, away_s: Array) -> list[Array]:
+        """Return the covariance (...) of each part of the drift over so many seconds."""
+        return [
+            math.exp(2 * sd) * process(away_s, math.exp(seconds))
+            for sd, seconds in zip(self.drift[::2], self.drift[1::2], strict=True)
+        ]
 
 
 class HyperparameterPosterior:
@@ -58,12 +81,16 @@ class HyperparameterPosterior:
         drift: Array | None,
         medians: Hyperparameters,
         noise_spread: float,
+        away_s: Array,
     ) -> None:
         self._residuals = residuals
         self._shares = shares
         self._medians = np.array(medians.as_tuple())
-        width = vectors.shape[1]
-        self._spreads = np.array([VARIANCE_SPREAD, *[LENGTH_SCALE_SPREAD] * width, noise_spread])
+        self._width = width = vectors.shape[1]
+        self._away_s = away_s
+        spreads = [VARIANCE_SPREAD, *[LENGTH_SCALE_SPREAD] * width, noise_spread]
+        drifts = len(medians.drift) // 2
+        self._spreads = np.array([*spreads, *[DRIFT_SD_SPREAD, FORGETS_SPREAD] * drifts])
         self._squares = (vectors[:, None, :] - vectors[None, :, :]).transpose(2, 0, 1) ** 2
         self._basis = np.full((len(residuals),) * 2, LEVEL_SD**2)
         if prior_mean is not None:
@@ -73,8 +100,8 @@ class HyperparameterPosterior:
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
         """Return the best optimum, from the medians and, if it has the same axes, from `start`."""
-        starts = [Hyperparameters.of(self._medians)]
-        if start is not None and len(start.lengths) == len(starts[0].lengths):
+        starts = [Hyperparameters.of(self._medians, self._width)]
+        if start is not None and len(start.as_tuple()) == len(self._medians):
             starts.insert(0, start)
         return min(map(self.climb, starts), key=lambda end: end[1])
 
@@ -93,19 +120,18 @@ class HyperparameterPosterior:
             bounds=bounds,
             options={"maxiter": ITERATIONS},
         )
-        return Hyperparameters.of(found.x), float(found.fun)
+        return Hyperparameters.of(found.x, self._width), float(found.fun)
 
-    def _parts(self, at: Array) -> tuple[Array, Array, Array, Array]:
-        variance, lengths, noise = math.exp(at[0]), np.exp(2 * at[1:-1]), math.exp(2 * at[-1])
+    def _height(self, at: Array) -> tuple[float, Array]:
+        here = Hyperparameters.of(at, self._width)
+        variance, lengths = math.exp(here.variance), np.exp(2 * np.array(here.lengths))
+        noise = math.exp(2 * here.noise)
         r = np.sqrt(5 * np.tensordot(1 / lengths, self._squares, axes=1))
         decay = np.exp(-r)
         kernel = variance * (1 + r + r**2 / 3) * decay
-        covariance = kernel + self._basis
+        drift = here.drift_parts(self._away_s)
+        covariance = kernel + self._basis + sum(drift)
         covariance[np.diag_indices_from(covariance)] += noise * self._shares + JITTER
-        return covariance, kernel, variance * (5 / 3) * (1 + r) * decay, lengths
-
-    def _height(self, at: Array) -> tuple[float, Array]:
-        covariance, kernel, slope, lengths = self._parts(at)
         try:
             chol = cholesky.factor(covariance)
         except np.linalg.LinAlgError:
@@ -119,14 +145,19 @@ class HyperparameterPosterior:
             + 0.5 * len(pull) * math.log(2 * math.pi)
             + 0.5 * float(away @ away)
         )
-        weighted = outer * slope
+        weighted = outer * (variance * (5 / 3) * (1 + r) * decay)
         by_length = np.tensordot(self._squares, weighted, axes=([1, 2], [0, 1])) / lengths
-        noise = math.exp(2 * at[-1])
+        by_drift = []
+        for part, seconds in zip(drift, here.drift[1::2], strict=True):
+            pulled = outer * part
+            by_seconds = float((pulled * self._away_s).sum()) / math.exp(seconds)
+            by_drift += [-float(pulled.sum()), -0.5 * by_seconds]
         gradient = np.concatenate(
             [
                 [-0.5 * float((outer * kernel).sum())],
                 -0.5 * by_length,
                 [-float(np.diag(outer) @ self._shares) * noise],
+                by_drift,
             ]
         )
         return height, gradient + away / self._spreads

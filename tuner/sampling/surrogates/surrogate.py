@@ -1,8 +1,8 @@
 """Model of a study: a Gaussian process over its history with structured noise.
 
-A target's noise has three parts: host slowdown, as far as CPU times show it; differences between
-evaluations, learned under a prior; and error within the evaluation, shrunk towards the common
-value.
+A target's noise has four parts: host slowdown, as far as CPU times show it; the machine's drift over
+seconds and minutes, and differences between evaluations, learned under priors; and error within the
+evaluation, shrunk towards the common value.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tuner.sampling.arrays import Array
 from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import gaussian_process, host_slowdown
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
+from tuner.sampling.surrogates.machine_speed import OWN_SHARE
 from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
@@ -29,9 +30,6 @@ MIN_NOISE, MAX_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
 ERROR_DEGREES = 3.0
 """Degrees of freedom of an evaluation's standard error, from four blocks."""
-DRIFT_SD = 0.03
-"""Drift of log targets: a small machine's speed changes by a few per cent."""
-DRIFT_S = 120.0
 TAIL_DEGREES = 4.0
 ROUGH_SD = 0.12
 """Sd of steps and kinks, without which the process is too certain about untried candidates."""
@@ -68,39 +66,35 @@ def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -
         )
     targets, moments, slow = seen.targets, None, None
     if seen.scale == "log":
-        moments = drift(seen.at_s)
-        slow = host_slowdown.fit(seen.vectors[:, : seen.knobs], seen.log_cpu_per_request, moments)
+        knobs = seen.vectors[:, : seen.knobs]
+        slow = host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
         if slow is not None:
             prior, was = noise_prior(seen.errors, left=host_slowdown.LEFT), prior
             unknown = np.where(np.isfinite(seen.log_cpu_per_request), 0.0, was.sd**2 - prior.sd**2)
-            targets, moments = targets - slow.mean, moments + slow.covariance + np.diag(unknown)
+            targets, moments = targets - slow.mean, slow.covariance + np.diag(unknown)
     left = 1.0 if slow is None else host_slowdown.LEFT
-    fits = len(start) == seen.vectors.shape[1] + 2
+    drifts = seen.scale == "log" and bool(np.isfinite(seen.at_s).any())
+    drift_sd = math.sqrt(1 - OWN_SHARE) * prior.sd if drifts else 0.0
+    if drifts:
+        prior = dataclasses.replace(prior, sd=math.sqrt(OWN_SHARE) * prior.sd)
+    width = seen.vectors.shape[1]
     found = gaussian_process.fit(
         seen.vectors,
         targets,
         noise=prior,
         weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
         prior_mean=prior_mean,
-        start=Hyperparameters.of(tuple(start)) if fits else None,
+        start=Hyperparameters.of(start, width) if len(start) > width + 1 else None,
         variance=1.0 if prior_mean is None else LEFT_VARIANCE,
         drift=moments,
+        at_s=seen.at_s,
+        drift_sd=drift_sd,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
     found = found.downweight_outliers(TAIL_DEGREES)
     if slow is None:
         return found
     return dataclasses.replace(found, moment_sd=slow.sd, left_sd=slow.left_sd)
-
-
-def drift(at_s: Array) -> Array:
-    """Return the prior covariance (n, n) of machine drift, a Matern-5/2 in time.
-
-    Evaluations at unknown times are uncorrelated.
-    """
-    away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
-    found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
-    return np.where(np.isfinite(found), found, 0.0)
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:

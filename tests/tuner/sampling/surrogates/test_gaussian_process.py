@@ -69,11 +69,13 @@ def test_the_gradient_is_that_of_the_posterior(seed: int) -> None:
     guess = y + 0.3 * rng.normal(size=len(y)) if seed % 2 else None
     residuals = (y - y.mean()) / y.std()
     drift = np.exp(-np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y)))) / 3)
-    middle = Hyperparameters(0.0, (-0.2, 0.1, 0.3), -2.0)
+    parts = (-1.5, 1.0, -2.0, 3.0) if seed % 3 else ()
+    middle = Hyperparameters(0.0, (-0.2, 0.1, 0.3), -2.0, parts)
+    away_s = np.abs(np.subtract.outer(np.arange(12.0), np.arange(12.0)))
     posterior = matern_kernel.HyperparameterPosterior(
-        x, residuals, guess, rng.uniform(0.5, 2, len(y)), 0.1 * drift, middle, 1.0
+        x, residuals, guess, rng.uniform(0.5, 2, len(y)), 0.1 * drift, middle, 1.0, away_s
     )
-    at = np.array(middle.as_tuple()) + 0.5 * rng.normal(size=5)
+    at = np.array(middle.as_tuple()) + 0.5 * rng.normal(size=5 + len(parts))
     height = posterior._height
     numeric = optimize.approx_fprime(at, lambda where: height(where)[0], 1e-6)
     assert height(at)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-3)
@@ -179,7 +181,7 @@ def test_hyperparameters_of_an_earlier_fit_give_the_same_end_sooner() -> None:
     first = fit(x, y, noise=PRIOR)
     again = fit(x, y, noise=PRIOR, start=first.hyperparameters)
     assert again.log_posterior >= first.log_posterior - 1e-3
-    assert Hyperparameters.of(first.hyperparameters.as_tuple()) == first.hyperparameters
+    assert Hyperparameters.of(first.hyperparameters.as_tuple(), x.shape[1]) == first.hyperparameters
 
 
 def test_a_drift_is_taken_out_of_what_is_predicted() -> None:
@@ -201,3 +203,63 @@ def test_a_drift_is_taken_out_of_what_is_predicted() -> None:
     blind = gaussian_process.fit(vectors, targets, noise=noise)
     assert not blind.drift()[0].any()
     assert blind.noise_sd > 2 * told.noise_sd
+
+
+def course(rng: np.random.Generator, at_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A machine's speed: 12 % over 6 s and 6 % over 100 s."""
+    away = np.abs(np.subtract.outer(at_s, at_s))
+    covariance = 0.12**2 * np.exp(-away / 6) + 0.06**2 * np.exp(-away / 100)
+    return np.asarray(
+        np.linalg.cholesky(covariance + 1e-9 * np.eye(len(at_s))) @ rng.normal(size=len(at_s))
+    )
+
+
+def test_a_machine_that_moves_is_told_from_configurations() -> None:
+    """The drift is learned, and what is predicted is nearer to the truth than without times."""
+    apart: dict[bool, list[float]] = {True: [], False: []}
+    sds = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        at_s = 1.0 * np.arange(60)
+        vectors = rng.random((60, 2))
+        true = np.sin(3 * vectors[:, 0]) + 0.5 * vectors[:, 1]
+        targets = true + course(rng, at_s) + 0.03 * rng.normal(size=60)
+        for knows in (True, False):
+            process = gaussian_process.fit(
+                vectors,
+                targets,
+                noise=NoisePrior(sd=0.05, spread=0.5),
+                at_s=at_s if knows else None,
+                drift_sd=0.07,
+            )
+            left = process.predict(vectors)[0] - true
+            apart[knows].append(float(np.std(left)))
+            if knows:
+                sds.append(process.noise_sd)
+    assert np.mean(apart[True]) < 0.8 * np.mean(apart[False])
+    assert np.mean(sds) == pytest.approx(math.sqrt(0.12**2 + 0.06**2 + 0.03**2), rel=0.35)
+
+
+def test_the_next_evaluation_shares_the_moment_of_the_last() -> None:
+    """Variance and covariances of its drift are those of the joint normal distribution."""
+    rng = np.random.default_rng(3)
+    at_s = 1.0 * np.arange(20)
+    vectors = rng.random((20, 2))
+    targets = np.sin(3 * vectors[:, 0]) + course(rng, at_s)
+    process = gaussian_process.fit(
+        vectors, targets, noise=NoisePrior(sd=0.02), at_s=at_s, drift_sd=0.1
+    )
+    cross, variance = process.next_drift(vectors)
+    here = process.hyperparameters
+    assert process._drift is not None
+    noise = math.exp(2 * here.noise) * process._shares + matern_kernel.JITTER
+    latent = process._prior(vectors, None, vectors, None)
+    inverse = np.linalg.inv(latent + process._drift + np.diag(noise))
+    ahead = sum(here.drift_parts(20.0 - at_s))
+    prior = sum(float(part[0]) for part in here.drift_parts(np.zeros(1)))
+    scale = process._factor**2
+    assert variance == pytest.approx(scale * (prior - ahead @ inverse @ ahead), rel=1e-4)
+    assert cross == pytest.approx(-scale * latent @ inverse @ ahead, rel=1e-4, abs=1e-9)
+    assert 0 < variance < 0.8 * scale * prior
+    later = gaussian_process.fit(vectors, targets, noise=NoisePrior(sd=0.02))
+    assert later.next_drift(vectors)[1] == 0.0
