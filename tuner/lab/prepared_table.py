@@ -21,7 +21,7 @@ from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.sampling.candidates import CandidateSet
 from tuner.settings.measurement import SHORT_S, USUAL_S, MeasurementSettings
 from tuner.settings.workload import RATE
-from tuner.space import distributions, files, knob_schema
+from tuner.space import distributions, files, knob_schema, roles
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import knob_info
@@ -183,13 +183,14 @@ def make_problem(table: BenchmarkTable) -> ProblemStatement:
         machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
     )
     space = files.parse(text, file=f"{head.name}/table.yaml", vocabulary=known)
+    canonical = roles.translator(space.knobs)
     return ProblemStatement(
         text=text,
         space=space,
         environment=environment,
         default=head.default,
         candidates=CandidateSet.of(
-            tuple(table.by_cell), space.encode, lambda cell: features(cell, environment)
+            tuple(table.by_cell), space.encode, lambda cell: features(canonical(cell), environment)
         ),
         distributions=distributions.distributions(space),
         knobs=tuple(map(knob_info, space.searched_knobs)),

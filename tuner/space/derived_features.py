@@ -1,5 +1,7 @@
 """Derived features of a configuration in [0, 1], in addition to its knobs. Pure.
 
+Knobs have Luthier's names here; `tuner.space.roles` translates those of other engines.
+
 Where a quota stops binding or a batch stops filling, latency bends along one feature but across
 several knobs. Each feature is on a log scale between constants:
 
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from tuner.space.environment import Environment
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
+from tuner.space.narrowing import ENGINE_CPU
 from tuner.values.configuration import Value
 
 _CAPACITY = (1 / 16, 1.0)
@@ -31,18 +34,20 @@ _BATCH_WAIT_US = (10.0, 1e5)
 
 
 def features(configuration: Mapping[str, Value], environment: Environment) -> NDArray[np.float64]:
-    """Return the features (5,) of a configuration, in the order above."""
+    """Return the features (5,) of a configuration in Luthier's names, in the order above."""
     cores = environment.machine.cores
-    count = int(configuration.get("replica.count", 1))
+    # Of another engine, 0 may mean that something is off.
+    count = max(1, int(configuration.get("replica.count", 1)))
     threads = int(configuration.get("replica.threads", 1))
     quota = float(configuration.get("replica.cpu", 0) or cores)
-    most = int(configuration.get("batching.max_size", 1))
+    total = min(float(configuration.get(ENGINE_CPU, 0) or cores), float(cores))
+    most = max(1, int(configuration.get("batching.max_size", 1)))
     timeout_us = float(configuration.get("batching.timeout_us", 0))
-    used = min(quota, threads + THREAD_OVERHEAD_CORES, float(cores))
+    used = min(quota, threads + THREAD_OVERHEAD_CORES, total)
     fill, waits_us = _batch(environment, count, most, timeout_us)
     return np.array(
         [
-            _log_position(count * used / cores, _CAPACITY),
+            _log_position(min(count * used, total) / cores, _CAPACITY),
             _log_position(count * threads / cores, _THREAD_OVERSUBSCRIPTION),
             _log_position(used, _CORES_PER_BATCH),
             _log_position(fill, _BATCH_FILL),

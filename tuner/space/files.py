@@ -14,7 +14,7 @@ from serving.system import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
-from tuner.space import equivalence, knob_entry
+from tuner.space import equivalence, knob_entry, roles
 from tuner.space.expression import Expression, ExpressionError
 from tuner.space.knob_schema import SERVING, KnobSchema
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob
@@ -85,6 +85,7 @@ def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace
     knobs = tuple(
         knob_entry.read(content, name, given, vocabulary) for name, given in entries.items()
     )
+    _check_roles(content, knobs)
     constraints = content.texts(tree.get("constraints", []), ("constraints",))
     _check_expressions(content, knobs, constraints)
     rules = content.texts(tree.get("equivalence", list(vocabulary.rules)), ("equivalence",))
@@ -101,6 +102,17 @@ def parse(text: str, file: str, vocabulary: KnobSchema = SERVING) -> SearchSpace
 
 def _folder() -> pathlib.Path:
     return next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0])
+
+
+def _check_roles(content: Document, knobs: tuple[Knob, ...]) -> None:
+    """Raise for a declared role that another knob has too, even if only by its name."""
+    for knob in reversed(knobs):
+        if not isinstance(knob, IntKnob | FloatKnob) or knob.role is None:
+            continue
+        for other in knobs:
+            if other is not knob and roles.role_of(other) == knob.role:
+                text = f"{knob.role!r} is the role of {other.name} too; only one knob can have it"
+                raise content.error(("knobs", knob.name, "role"), text)
 
 
 def _check_expressions(
@@ -169,6 +181,8 @@ def _number_fields(knob: IntKnob | FloatKnob) -> dict[str, str]:
         fields["points"] = str(knob.points)
     if knob.zero and not knob.grid:
         fields["zero"] = "true"
+    if knob.role is not None:
+        fields["role"] = knob.role
     return fields
 
 

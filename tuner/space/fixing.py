@@ -58,7 +58,7 @@ def _with(space: SearchSpace, knob: Knob, value: Value) -> SearchSpace:
 def _alone(knob: Knob, value: Any) -> Knob:
     if isinstance(knob, ChoiceKnob):
         return dataclasses.replace(knob, choices=(value,), default=value)
-    condition = "" if isinstance(knob, DeviceKnob) else knob.condition
+    condition, role = ("", None) if isinstance(knob, DeviceKnob) else (knob.condition, knob.role)
     # Only the machine knows whether a device offers it. Linear, as a log scale cannot hold 0.
     kind = FloatKnob if isinstance(knob, FloatKnob) else IntKnob
     return kind(
@@ -69,6 +69,7 @@ def _alone(knob: Knob, value: Any) -> Knob:
         grid=(value,),
         default=value,
         condition=condition,
+        role=role,
     )
 
 

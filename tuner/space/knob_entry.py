@@ -12,6 +12,7 @@ from typing import Any, Literal
 from serving.errors import InvalidSettings
 from serving.settings.setting import SettingSpec as Setting
 from tuner.document import Document, Path
+from tuner.space import roles
 from tuner.space.knob_schema import RESERVED, SERVING, KnobSchema
 from tuner.space.knobs import (
     ChoiceKnob,
@@ -20,6 +21,7 @@ from tuner.space.knobs import (
     IntKnob,
     Knob,
     KnobError,
+    Role,
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
@@ -33,8 +35,8 @@ KnobType = Literal["int", "float", "choice"]
 
 _NUMBER_KEYS = ("range", "choices", "step", "points", "scale", "zero")
 KEYS: dict[KnobType, tuple[str, ...]] = {
-    "int": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
-    "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
+    "int": ("type", *_NUMBER_KEYS, "default", "condition", "unit", "role"),
+    "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit", "role"),
     "choice": ("type", "choices", "default", "condition", "unit"),
 }
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
@@ -119,6 +121,8 @@ def _searched_knob(
     content: Document, name: str, kind: KnobType, fields: Mapping[str, Any], unit: str
 ) -> SearchedKnob:
     path = ("knobs", name)
+    if kind == "choice" and "role" in fields:
+        raise content.error((*path, "role"), "only a knob of type int or float has a role")
     for key in fields:
         content.reject_unknown(key, KEYS[kind], (*path, key), "key")
     if "default" not in fields:
@@ -154,6 +158,8 @@ def _number_knob(
         arguments["scale"] = content.text(fields["scale"], (*path, "scale"))
     if "zero" in fields:
         arguments["zero"] = content.truth(fields["zero"], (*path, "zero"))
+    if "role" in fields:
+        arguments["role"] = _role(content, fields, path, common["unit"])
     if key == "range" and len(numbers) != 2:
         raise content.error((*path, key), f"{len(numbers)} numbers, expected two: [low, high]")
     if key == "choices":
@@ -166,6 +172,16 @@ def _number_knob(
             arguments[name] = read_as(fields[name], (*path, name))
     arguments |= {"low": numbers[0], "high": numbers[-1]}
     return IntKnob(**arguments) if kind == "int" else FloatKnob(**arguments)
+
+
+def _role(content: Document, fields: Mapping[str, Any], path: Path, unit: str) -> Role:
+    given = content.text(fields["role"], (*path, "role"))
+    content.reject_unknown(given, roles.CANONICAL, (*path, "role"), "role")
+    role = next(known for known in roles.CANONICAL if known == given)
+    if role == "wait" and unit and unit not in roles.MICROSECONDS:
+        expected = ", ".join(roles.MICROSECONDS)
+        raise content.error((*path, "unit"), f"{unit!r}, but a wait is in one of {expected}")
+    return role
 
 
 def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key: str) -> None:

@@ -21,6 +21,7 @@ DEFAULT_POINTS = 8
 """Default number of values, except for linear ranges of whole numbers."""
 MAX_VALUES = 1000
 Scale = Literal["linear", "log"]
+Role = Literal["replicas", "threads", "batch", "wait", "quota", "total_quota"]
 Number = TypeVar("Number", int, float)
 
 
@@ -54,6 +55,8 @@ class _NumberKnob(Generic[Number]):
     """Whether 0 is allowed in addition to a log range."""
     condition: str = ""
     """Expression over other knobs; while false, this knob is inactive, at its default."""
+    role: Role | None = None
+    """Declared role (`tuner.space.roles`)."""
 
     def __post_init__(self) -> None:
         _check_range(self)

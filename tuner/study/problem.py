@@ -28,7 +28,7 @@ from tuner.load_generator.payloads import Payloads
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.target import TargetSettings
-from tuner.space import derived_features, distributions, files, footprint, knob_schema
+from tuner.space import derived_features, distributions, files, footprint, knob_schema, roles
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.files import SpaceFile
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob, knob_info
@@ -221,11 +221,12 @@ def make_problem(
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.candidates(environment)
+    canonical = roles.translator(narrowed.knobs)
     # The default represents its class: the user's own values run first.
     candidates = CandidateSet.of(
         [default if cell == representative else cell for cell in cells],
         narrowed.encode,
-        lambda cell: derived_features.features(cell, environment),
+        lambda cell: derived_features.features(canonical(cell), environment),
     )
     return ProblemStatement(
         text=text,

@@ -27,7 +27,7 @@ from tuner.metrics.objective import COSTS
 from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import RATE, rate_in_words
-from tuner.space import derived_features
+from tuner.space import derived_features, roles
 from tuner.space.environment import Environment
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
@@ -218,9 +218,10 @@ def _is_same_machine(environment: Mapping[str, Any]) -> bool:
 
 
 def _vector(problem: ProblemStatement, configuration: Configuration, then: Environment) -> Any:
+    canonical = roles.translator(problem.space.knobs)
     try:
         return problem.candidates.encode_with_features(
-            configuration, lambda cell: derived_features.features(cell, then)
+            configuration, lambda cell: derived_features.features(canonical(cell), then)
         )
     except (KeyError, ValueError, TunerError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import statistics
 
 import pytest
@@ -11,12 +12,14 @@ from tests.fakes import recorded
 from tuner.errors import InvalidTable
 from tuner.lab import prepared_table, replay
 from tuner.lab.replay_search import ReplaySpec
+from tuner.lab.tables import table_files
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
 from tuner.values.configuration import Configuration
 
 pytestmark = pytest.mark.processes
 
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmarks"
 GROUND = prepared_table.prepare_table(recorded.table(passes=4, every=4))
 
 
@@ -76,6 +79,18 @@ def test_walls_are_failures_of_the_search() -> None:
         GROUND, ReplaySpec(sampler="random", trials=20, seeds=(0,)), workers=1
     ).runs[0]
     assert len(walled.lost) > len(plain.lost)
+
+
+def test_a_table_of_another_engine_has_features_of_its_wait_and_quota() -> None:
+    """The knobs of this table, of format 1, declare no roles: their names tell."""
+    table = table_files.read(BENCHMARKS / "tables" / "mosec-20")
+    candidates = prepared_table.make_problem(table).candidates
+    cell = {**table.head.default, "replica.count": 2, "batching.max_size": 16}
+    for own, values in (("batching.wait_ms", (1, 10)), ("engine.cpu", (0.5, 2.0))):
+        one, other = (candidates.vector_of({**cell, own: value}) for value in values)
+        assert one is not None
+        assert other is not None
+        assert (one != other)[candidates.design_width :].any()
 
 
 def test_a_table_has_no_highest_rate() -> None:

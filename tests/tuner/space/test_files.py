@@ -45,6 +45,11 @@ def changed(old, new):
     return TEXT.replace(old, new, 1)
 
 
+def with_role(role):
+    """The text of this file with a role of its second knob."""
+    return changed("    unit: cores", f"    unit: cores\n    role: {role}")
+
+
 def test_a_file_becomes_a_space():
     """Every key of a file is found in the space."""
     space = files.parse(TEXT, "toy.yaml")
@@ -165,6 +170,17 @@ WRONG = [
      "constraints[0]", "\"open('/etc/passwd')\" is not allowed"),
     ("an impossible constraint", changed("<= machine.memory_mb", "< 24"), "constraints[0]",
      "rules out every configuration"),
+    ("an unknown role", changed("scale: log, points: 5", "role: batc, points: 5"),
+     "knobs.replica.memory_mb.role", "unknown role 'batc', did you mean 'batch'?"),
+    ("a role of a choice", changed("{type: choice,", "{type: choice, role: batch,"),
+     "knobs.routing.policy.role", "only a knob of type int or float has a role (line 17)"),
+    ("two knobs that declare one role",
+     with_role("threads").replace("points: 5", "role: threads, points: 5"),
+     "knobs.replica.memory_mb.role", "'threads' is the role of replica.cpu too"),
+    ("a role that another knob has by its name", with_role("batch"),
+     "knobs.replica.cpu.role", "'batch' is the role of batching.max_size too"),
+    ("a wait that is no time", with_role("wait"),
+     "knobs.replica.cpu.unit", "'cores', but a wait is in one of us, ms, s"),
     ("an unknown rule", changed("[batch-timeout]", "[batch-timeuot]"), "equivalence[0]",
      "did you mean 'batch-timeout'?"),
     ("a name that is none", changed("name: toy", "name: 3"), "name", "3, expected a text"),

@@ -29,6 +29,7 @@ def spaces(draw):
                 low=100,
                 high=5000,
                 default=100,
+                role=draw(st.sampled_from([None, "batch", "wait"])),
                 scale="log",
                 zero=zero,
                 condition=draw(st.sampled_from(["", "routing.policy == 'round-robin'"])),

@@ -14,7 +14,7 @@ from tests.fakes.gpu import CLOCKS_MHZ, NO_PERMISSION
 from tuner.errors import InvalidSpace, UsageError
 from tuner.launching.machine import MachineFacts
 from tuner.settings.target import TargetSettings
-from tuner.space import files
+from tuner.space import files, knob_schema
 from tuner.space.environment import Environment, Machine
 from tuner.study import problem
 from tuner.values.configuration import Configuration
@@ -49,6 +49,30 @@ def test_what_the_machine_lacks_is_left_out_and_noted() -> None:
     assert threads.values == (1, 2)
     assert any("replica.threads" in note for note in found.notes)
     assert set(found.distributions) == set(found.default)
+
+
+def test_knobs_of_other_names_have_the_features_of_their_roles() -> None:
+    """Of two spaces that differ in names alone, the candidates have the same vectors."""
+    names = {
+        "replica.count: {": "workers: {role: replicas, ",
+        "replica.cpu: {": "cores: {role: quota, ",
+        "replica.memory_mb: {": "memory: {",
+        "replica.threads: {": "intra_op: {role: threads, ",
+        "batching.max_size: {": "rows: {role: batch, ",
+    }
+    text = benches.SPACE
+    for own, other in names.items():
+        text = text.replace(own, other)
+    roomy = Environment(concurrency=4, machine=Machine(cores=4, memory_mb=8192))
+    own, other = (
+        problem.make_problem(files.parse(*given), roomy, limits="enforced").candidates
+        for given in (
+            (benches.SPACE + "equivalence: []\n", "own.yaml"),
+            (text, "other.yaml", knob_schema.OF_URL),
+        )
+    )
+    assert own.extra > 0
+    assert np.array_equal(own.vectors, other.vectors)
 
 
 def test_knobs_of_limits_stay_at_their_default_where_limits_do_nothing() -> None:

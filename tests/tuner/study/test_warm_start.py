@@ -12,8 +12,9 @@ from tests.fakes import benches, studies
 from tuner.sampling.history import History
 from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.surrogates.knowledge import PriorKnowledge
+from tuner.space import files, knob_schema
 from tuner.study import warm_start
-from tuner.study.problem import ProblemStatement
+from tuner.study.problem import ProblemStatement, make_problem
 from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
 
@@ -49,6 +50,27 @@ def test_launches_get_a_place_and_their_load_beside_it() -> None:
     assert found.vectors.shape == (40, ARENA.candidates.width)
     assert found.context.shape == (40, 1), "one load differs, the client batch does not"
     assert found.own_context[0] > found.context[0, 0]
+
+
+def test_evaluations_of_another_engine_lie_where_its_candidates_do() -> None:
+    text = """
+knobs:
+  workers: {type: int, choices: [1, 2], default: 1, role: replicas}
+  rows: {type: int, choices: [1, 64], default: 1, role: batch}
+"""
+    space = files.parse(text, "other.yaml", knob_schema.OF_URL)
+    made = make_problem(space, ARENA.environment, limits="enforced")
+    cells = made.candidates.configurations
+    study = SourceStudy(
+        name="other",
+        environment=made.environment,
+        evaluations=tuple((cell, 1.0) for cell in cells),
+        winner=None,
+    )
+    found = warm_start.with_warm_start(made, [study], objective="mean").warm_start
+    assert made.candidates.extra > 0
+    assert found is not None
+    assert np.array_equal(found.vectors, made.candidates.vectors)
 
 
 def test_the_winner_is_a_cell_to_begin_with() -> None:
