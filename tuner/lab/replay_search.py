@@ -69,6 +69,10 @@ def with_requested_prediction(
 ) -> ProblemStatement:
     """Return the problem with the requested prediction."""
     profile, problem = ground.profile, ground.problem
+    if profile is None and order.guess != "none" and ground.objective in prediction.OBJECTIVES:
+        is_closed = problem.environment.rate_per_s is None
+        paid = ground.table.paid if is_closed else None
+        return dataclasses.replace(problem, estimated_at=paid)
     if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
         return problem
     if order.guess == "twice":
@@ -156,7 +160,7 @@ def search_of(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
     problem = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
-    if problem.prediction is None:
+    if problem.prediction is None and problem.estimated_at is None:
         settings = prediction.without_prediction(settings)
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),

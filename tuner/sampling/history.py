@@ -79,6 +79,7 @@ class History(TrainingData):
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
     hyperparameters: tuple[float, ...]
+    guess_hyperparameters: tuple[float, ...] = ()
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None
@@ -179,7 +180,7 @@ def gather(
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
-    told = (one.user_attrs.get(PROPOSAL, {}).get("hyperparameters") for one in reversed(kept))
+    proposals = [one.user_attrs.get(PROPOSAL, {}) for one in reversed(kept)]
     rows = list(_rows(kept, place, with_missed=with_missed))
     observed, lost, pending = (
         [row for row in rows if row.reading == reading]
@@ -205,12 +206,17 @@ def gather(
         pending_vectors=_vectors(pending, place.width),
         seen=frozenset(row.configuration for row in rows),
         trial_count=sum(one.state is not TrialState.WAITING for one in earlier),
-        hyperparameters=tuple(next(filter(None, told), ())),
+        hyperparameters=_latest(proposals, "hyperparameters"),
+        guess_hyperparameters=_latest(proposals, "guess_hyperparameters"),
         slacks=_columns([row.told.get("slacks", {}) for row in observed]),
         second=_columns(
             [{"second": row.told["second"]} if row.told.get("second") else {} for row in observed]
         ).get("second"),
     )
+
+
+def _latest(proposals: Iterable[Mapping[str, Any]], name: str) -> tuple[float, ...]:
+    return tuple(next(filter(None, (proposal.get(name) for proposal in proposals)), ()))
 
 
 def _floats(values: Iterable[float]) -> Array:

@@ -123,4 +123,5 @@ def of_second(history: History, second: Column) -> History:
         errors=second.errors,
         log_cpu_per_request=np.full(len(second.values), np.nan),
         hyperparameters=(),
+        guess_hyperparameters=(),
     )

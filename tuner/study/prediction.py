@@ -1,12 +1,14 @@
-"""Prediction of every candidate's mean latency from a short profile.
+"""Prediction of every candidate's mean latency, from a short profile or by rules of thumb.
 
-Only Luthier's latency is predicted, since it is unknown how other engines batch.
+A profile describes Luthier alone. Of another engine's knobs only the roles are known, and of the
+model only the latency of the default: `estimate` makes a profile of typical costs from that.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from tuner.evaluation import profiler
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.simulation import closed_form, discrete
 from tuner.evaluation.simulation.closed_form import Workload
-from tuner.evaluation.simulation.profile import CostProfile
+from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import COSTS
@@ -24,10 +26,10 @@ from tuner.metrics.prices import DEFAULT, Prices, allocated_by
 from tuner.sampling import registry
 from tuner.settings.search import SearchSettings
 from tuner.settings.study import StudySettings
-from tuner.space import footprint
+from tuner.space import footprint, roles
 from tuner.space.environment import Environment
 from tuner.study.problem import ProblemStatement
-from tuner.values.configuration import Configuration
+from tuner.values.configuration import Configuration, Value
 
 SIMULATED = 40
 """Number of the most promising candidates that `simulate` simulates."""
@@ -48,6 +50,12 @@ _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
     "prediction": "without a prediction, the sampler prediction tries configurations at random",
 }
+ITEM_SHARE = 0.8
+"""Share of a batch's time that grows with its size, of a model whose costs are unknown."""
+THREAD_POWER = 0.8
+"""Power of the thread count by which a batch of such a model is faster."""
+ITEM_S = (1e-5, 10.0)
+"""Range of the time of one item."""
 OVER_MEAN = 2.0
 """Usual upper bound of p95 and p99, as a multiple of the mean."""
 Array = NDArray[np.float64]
@@ -59,7 +67,7 @@ def is_wanted(settings: StudySettings) -> bool:
 
 
 def why_none(settings: StudySettings) -> str | None:
-    """Return why a sampler gets no prediction, or None if it gets or needs none."""
+    """Return why a sampler gets no profile, or None if it gets or needs none."""
     if not registry.takes(settings.search.sampler, "guess"):
         return None
     if settings.target.is_of_other_engine:
@@ -72,13 +80,16 @@ def why_none(settings: StudySettings) -> str | None:
         why = f"a profile does not cover the objective {settings.measurement.first}"
     else:
         return None
+    if estimates(settings):
+        return f"no profile: {why}; predictions follow from the default's latency and knob roles"
     instead = _WITHOUT.get(settings.search.sampler, _WITHOUT[PREDICTED])
     return f"no prediction: {why}; {instead}"
 
 
 def adjust_settings(settings: StudySettings) -> StudySettings:
     """Return the settings, with more initial trials if there is no prediction."""
-    search = settings.search if is_wanted(settings) else without_prediction(settings.search)
+    predicts = is_wanted(settings) or estimates(settings)
+    search = settings.search if predicts else without_prediction(settings.search)
     return dataclasses.replace(settings, search=search)
 
 
@@ -125,16 +136,88 @@ def with_prediction(
         return problem
     load = workload_of(problem.environment)
     latency = closed_form.all_ms(profile, load, problem.candidates.configurations)
+    return _predicted(problem, latency, objective, paid=paid, limits=limits)
+
+
+def _predicted(
+    problem: ProblemStatement,
+    latency: Array,
+    objective: str,
+    *,
+    paid: Prices,
+    limits: Sequence[MetricConstraint],
+) -> ProblemStatement:
     guess = latency
     if objective in COSTS:
         cores = problem.environment.machine.cores
         guess = guess * [
             _cost_per_s(cell, objective, cores, paid) for cell in problem.candidates.configurations
         ]
-    within = _within(latency, load, limits)
+    within = _within(latency, workload_of(problem.environment), limits)
     return dataclasses.replace(
         problem, prediction=guess, latency=latency, predicted_feasible=within
     )
+
+
+def estimates(settings: StudySettings) -> bool:
+    """Whether predictions follow from the latency of the default, for lack of a profile."""
+    return (
+        registry.takes(settings.search.sampler, "guess")
+        and settings.target.scenario is None
+        and not settings.is_open
+        and settings.measurement.first in OBJECTIVES
+    )
+
+
+def estimate(
+    problem: ProblemStatement,
+    default_ms: float,
+    objective: str = "mean",
+    *,
+    limits: Sequence[MetricConstraint] = (),
+) -> ProblemStatement:
+    """Add predictions of a typical model, whose default has this mean latency in ms."""
+    paid = problem.estimated_at or DEFAULT
+    canonical = roles.translator(problem.space.knobs)
+    cells = [canonical(cell) for cell in problem.candidates.configurations]
+    default = canonical(problem.default)
+    load = workload_of(problem.environment)
+    threads = {int(cell.get("replica.threads", 1)) for cell in (*cells, default)}
+
+    def latency_ms(item_s: float, cell: Mapping[str, Value]) -> float:
+        cores = min(float(load.cores), float(cell.get("engine.cpu", load.cores)))
+        return closed_form.mean_ms(
+            _typical(item_s, threads, load.client_batch),
+            dataclasses.replace(load, cores=cores),
+            cell,
+        )
+
+    low, high = map(math.log, ITEM_S)
+    for _ in range(30):
+        middle = (low + high) / 2
+        is_slower = latency_ms(math.exp(middle), default) > default_ms
+        low, high = (low, middle) if is_slower else (middle, high)
+    latency = np.array([latency_ms(math.exp(low), cell) for cell in cells])
+    return _predicted(problem, latency, objective, paid=paid, limits=limits)
+
+
+def _typical(item_s: float, threads: Collection[int], client_batch: int) -> CostProfile:
+    """Return the profile of a model of typical costs."""
+    batches = []
+    for count in threads:
+        for size in (1, 2, 4, 8, 16, 32, 64):
+            cpu_s = item_s * (1 - ITEM_SHARE + ITEM_SHARE * size)
+            batches.append(
+                BatchCost(
+                    threads=count,
+                    size=size,
+                    service_s=cpu_s / count**THREAD_POWER,
+                    cpu_s=cpu_s * count ** (1 - THREAD_POWER),
+                    gateway_s=None,
+                    client_s=None,
+                )
+            )
+    return CostProfile(batches=tuple(batches), client_batch=client_batch, seconds=0.0)
 
 
 def with_prediction_of(
@@ -142,12 +225,11 @@ def with_prediction_of(
 ) -> ProblemStatement:
     """Add predictions as a study's settings require, or raise UsageError for a bad price file."""
     measurement = settings.measurement
+    paid = prices.read(measurement.prices)
+    if profile is None:
+        return dataclasses.replace(problem, estimated_at=paid if estimates(settings) else None)
     return with_prediction(
-        problem,
-        profile,
-        measurement.first,
-        paid=prices.read(measurement.prices),
-        limits=measurement.limits,
+        problem, profile, measurement.first, paid=paid, limits=measurement.limits
     )
 
 

@@ -25,6 +25,7 @@ from tuner.launching.engine import EngineInfo
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.machine import MachineFacts
 from tuner.load_generator.payloads import Payloads
+from tuner.metrics.prices import Prices
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.target import TargetSettings
@@ -62,6 +63,8 @@ class ProblemStatement:
     """Predicted objective of each candidate, (m,), to minimise; None without a prediction."""
     latency: Array | None = None
     """Predicted mean latency of each candidate in ms, (m,)."""
+    estimated_at: Prices | None = None
+    """Prices for predictions from the default's latency (`prediction.estimate`); None for none."""
     predicted_feasible: NDArray[np.bool_] | None = None
     """Whether each candidate is predicted to meet the constraints, (m,); None if there are none."""
     warm_start: WarmStart | None = None

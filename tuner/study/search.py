@@ -29,6 +29,7 @@ from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
+from tuner.study import prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
@@ -104,23 +105,41 @@ class Search:
         }
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
+        self._settings = SearchSettings()
 
     def prepare(self, settings: SearchSettings) -> None:
         """Close trials that a killed process left, set the sampler, and enqueue the default."""
         self.store.give_up_running("its process ended")
-        self.store.use_sampler(sampler_of(settings, self.problem))
+        self._settings = settings
+        self._use_sampler()
+        default = next((trial for trial in self.trials if trial.origin == "default"), None)
+        if default is None and not self.store.has_waiting():
+            self.store.enqueue(self.problem.default, origin="default")
+        if default is not None:
+            self._estimate(default)
+
+    def _use_sampler(self) -> None:
+        settings, problem = self._settings, self.problem
+        self.store.use_sampler(sampler_of(settings, problem))
         takes_guess = registry.takes(settings.sampler, "guess")
-        guess = self.problem.prediction if takes_guess else None
-        latency = None if guess is None else self.problem.latency
+        guess = problem.prediction if takes_guess else None
+        latency = None if guess is None else problem.latency
         takes_earlier = registry.takes(settings.sampler, "earlier")
         self._given["known"] = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
-            warm_start=self.problem.warm_start if takes_earlier else None,
+            warm_start=problem.warm_start if takes_earlier else None,
             latency=None if latency is None else np.log(latency),
         )
-        has_default = any(trial.origin == "default" for trial in self.trials)
-        if not has_default and not self.store.has_waiting():
-            self.store.enqueue(self.problem.default, origin="default")
+
+    def _estimate(self, default: Trial) -> None:
+        """Predict the candidates from the default, if there is no better prediction."""
+        problem, measured = self.problem, default.measured
+        if problem.estimated_at is None or problem.prediction is not None or measured is None:
+            return
+        self.problem = prediction.estimate(
+            problem, measured.mean_ms, self.objective.name, limits=self._judge.needs.limits
+        )
+        self._use_sampler()
 
     def stop_reason(self, used_s: float) -> str | None:
         """Return why no further trial may start, or None."""
@@ -162,6 +181,7 @@ class Search:
         self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
             self.budget = self.budget.with_latency(trial.measured.mean_ms / 1e3)
+            self._estimate(trial)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

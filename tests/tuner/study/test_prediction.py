@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from tests.fakes import recorded
 from tuner.lab import prepared_table, replay_search
+from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.replay_search import ReplaySpec
+from tuner.lab.tables import table_files
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.search import INITIALS, SearchSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.study import prediction
+from tuner.study.search import Search
+
+TABLES = pathlib.Path(__file__).resolve().parents[3] / "benchmarks" / "tables"
 
 
 def study(**changes: dict[str, Any]) -> StudySettings:
@@ -31,11 +40,15 @@ def study(**changes: dict[str, Any]) -> StudySettings:
     ("changes", "initial", "why"),
     [
         ({}, 4, "a closed loop of our own engine is predicted"),
-        ({"target": {"engine": "command:x.yaml"}}, 8, "another engine is not"),
+        ({"target": {"engine": "command:x.yaml"}}, 4, "another engine by its default"),
         ({"target": {"concurrency": None, "rate": 50.0}}, 8, "nor is an open loop"),
         ({"measurement": {"objective": "energy"}}, 8, "nor energy"),
         ({"target": {"engine": "command:x.yaml"}, "search": {"initial": 5}}, 5, "as was asked for"),
-        ({"target": {"engine": "command:x.yaml"}, "search": {"trials": 6}}, 3, "half at most"),
+        (
+            {"target": {"concurrency": None, "rate": 50.0}, "search": {"trials": 6}},
+            3,
+            "half at most",
+        ),
         ({"target": {"engine": "command:x.yaml"}, "search": {"sampler": "tpe"}}, 10, "its own"),
     ],
 )
@@ -49,11 +62,51 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
     ), "nothing else is changed"
 
 
-def test_so_does_a_replay_of_a_table_without_a_profile() -> None:
+def start(ground: PreparedTable, trials: int) -> Search:
+    """A search on a table without a profile, after so many trials."""
+    order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
+    evaluator = replay_search.make_evaluator(ground, order.perturbations, 0)
+    search = replay_search.search_of(ground, order, 0, evaluator)
+    for _ in range(trials):
+        search.step()
+    return search
+
+
+def test_without_a_profile_the_default_predicts_the_others() -> None:
+    """Nothing is predicted before its trial; the predicted best is tried next."""
     ground = prepared_table.prepare_table(recorded.table())
     assert ground.profile is None
-    order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
-    search = replay_search.search_of(
-        ground, order, 0, replay_search.make_evaluator(ground, order.perturbations, 0)
-    )
-    assert search.budget.initial == INITIALS["gp"]
+    assert start(ground, 0).problem.prediction is None
+    search = start(ground, 2)
+    assert search.budget.initial == INITIALS["structured"]
+    assert search.problem.predicted_best is not None
+    assert search.trials[1].configuration == search.problem.predicted_best
+
+
+@pytest.mark.parametrize("default_ms", [0.7, 4.0, 60.0, 2_000.0])
+def test_an_estimate_agrees_with_the_default(default_ms: float) -> None:
+    problem = prepared_table.prepare_table(recorded.table()).problem
+    found = prediction.estimate(problem, default_ms)
+    place = problem.candidates.index_of(problem.default)
+    assert found.latency is not None
+    assert place is not None
+    least_ms = prediction.estimate(problem, 1e-6).latency
+    assert least_ms is not None
+    assert found.latency[place] == pytest.approx(max(default_ms, least_ms[place]), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["mosec-20", "mosec-orientation-8"])
+def test_rules_of_thumb_order_the_configurations_of_another_engine(name: str) -> None:
+    """Ranks are right for the most part: batches, waits, processes and quotas by their roles."""
+    ground = prepared_table.prepare_table(table_files.read(TABLES / name))
+    truth, problem = ground.truth, ground.problem
+    values = dict(zip(truth.candidates, truth.log_mean.tolist(), strict=True))
+    found = prediction.estimate(problem, math.exp(values[problem.default]))
+    assert found.latency is not None
+    cells = problem.candidates.configurations
+    rows = [
+        (predicted_ms, values[cell])
+        for predicted_ms, cell in zip(found.latency.tolist(), cells, strict=True)
+        if cell in values
+    ]
+    assert stats.spearmanr(np.array(rows)).statistic > 0.6

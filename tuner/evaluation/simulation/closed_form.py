@@ -35,7 +35,7 @@ class Workload:
 
     concurrency: int
     client_batch: int
-    cores: int
+    cores: float
 
 
 def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:

@@ -31,7 +31,8 @@ class Effects:
 
     mean: Array  # (m,)
     se: Array  # (m,) standard errors
-    left: Array  # (n,) what the machine and errors add, with the spread that they have
+    left: Array  # (n,) what is left of the logarithms
+    machine: Array  # (n,) the same without sessions, with the spread that machine and errors have
 
 
 def fit(configurations: NDArray[np.int64], at_s: Array, logs: Array) -> Effects:
@@ -67,5 +68,6 @@ def fit(configurations: NDArray[np.int64], at_s: Array, logs: Array) -> Effects:
     return Effects(
         mean=effects[:width],
         se=np.sqrt(scale * np.diag(errors)[:width]),
-        left=left * np.sqrt(1 / np.clip(1 - told / np.diag(covariance), 0.2, 1.0)),
+        left=logs - effects[configurations],
+        machine=left * np.sqrt(1 / np.clip(1 - told / np.diag(covariance), 0.2, 1.0)),
     )

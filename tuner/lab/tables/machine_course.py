@@ -65,23 +65,25 @@ class MachineCourse:
         cells = np.array([numbers[one.cell] for one in worked])
         at_s = np.array([one.started_at for one in worked])
 
-        def left(values: list[float]) -> Array:
+        def apart(values: list[float]) -> tuple[Array, Array]:
             logs = np.array(values)
             known = np.isfinite(logs)
-            found = np.zeros(len(logs))
+            left, machine = np.zeros(len(logs)), np.zeros(len(logs))
             if known.any():
                 _, again = np.unique(cells[known], return_inverse=True)
-                found[known] = effects.fit(again, at_s[known], logs[known]).left
-            return found
+                found = effects.fit(again, at_s[known], logs[known])
+                left[known], machine[known] = found.left, found.machine
+            return left, machine
 
         blocks = [_BlockLogs.of(one) for one in worked]
         chances = np.array([one.chance**2 / len(one.mean) for one in blocks])
-        mean = _without_chance(left([float(one.mean.mean()) for one in blocks]), chances)
-        tail = left([float(one.tail.mean()) for one in blocks])
-        cpu = left([_log_cpu(table, one) for one in worked])
+        own_mean, mean = apart([one.level for one in blocks])
+        own_tail, tail = apart([float(one.tail.mean()) for one in blocks])
+        own_cpu, cpu = apart([_log_cpu(table, one) for one in worked])
+        mean = _without_chance(mean, chances)
         within = _as_of_quick_ones(
             [_without_chance(one.mean - one.mean.mean(), one.chance**2) for one in blocks],
-            np.array([float(one.mean.mean()) for one in blocks]),
+            np.array([one.level for one in blocks]),
         )
         taken = np.array([_taken(one, table.cores) for one in worked])
         ends_s, of_block, steps = _layout(worked)
@@ -97,7 +99,7 @@ class MachineCourse:
             cpu=cpu[of_block[place]],
             taken=taken[of_block[place]],
             by_evaluation={
-                one.number: Slowdown(float(mean[n]), float(tail[n]), float(cpu[n]))
+                one.number: Slowdown(float(own_mean[n]), float(own_tail[n]), float(own_cpu[n]))
                 for n, one in enumerate(worked)
             },
         )
@@ -117,17 +119,21 @@ class MachineCourse:
 class _BlockLogs:
     mean: Array  # (k,)
     tail: Array  # (k,)
+    level: float
+    """Logarithm of the evaluation's mean, of all its requests."""
     chance: float
     """Standard deviation of a block's mean by chance."""
 
     @classmethod
     def of(cls, evaluation: RecordedEvaluation) -> Self:
         blocks = evaluation.blocks
-        requests = np.mean([block.requests for block in blocks])
+        requests = np.array([block.requests for block in blocks], dtype=float)
+        means = np.array([block.mean_ms for block in blocks])
         return cls(
-            np.log([block.mean_ms for block in blocks]),
+            np.log(means),
             np.log([block.p99_ms for block in blocks]),
-            chance_sd(evaluation) / math.sqrt(float(requests)),
+            math.log(float(requests @ means / requests.sum())),
+            chance_sd(evaluation) / math.sqrt(float(requests.mean())),
         )
 
 

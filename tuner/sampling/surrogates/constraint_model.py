@@ -111,6 +111,7 @@ def _of_limit(history: History, log_excess: Column) -> History:
         log_cpu_per_request=np.full(int(told.sum()), np.nan),
         scale="log",
         hyperparameters=(),
+        guess_hyperparameters=(),
     )
 
 

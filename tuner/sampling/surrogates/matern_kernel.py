@@ -22,6 +22,8 @@ LEVEL_SD = 1.0
 SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
 ITERATIONS = 40
+MANY = 16
+"""Number of evaluations above which a fit starts only where the one before ended."""
 JITTER = 1e-9
 
 
@@ -99,10 +101,13 @@ class HyperparameterPosterior:
             self._basis += drift
 
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
-        """Return the best optimum, from the medians and, if it has the same axes, from `start`."""
+        """Return the best optimum, from the medians and, if it has the same axes, from `start`.
+
+        With many evaluations, of which one more changes little, the medians are left out.
+        """
         starts = [Hyperparameters.of(self._medians, self._width)]
         if start is not None and len(start.as_tuple()) == len(self._medians):
-            starts.insert(0, start)
+            starts = [start] if len(self._residuals) > MANY else [start, *starts]
         return min(map(self.climb, starts), key=lambda end: end[1])
 
     def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:

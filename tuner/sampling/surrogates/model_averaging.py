@@ -139,7 +139,9 @@ def fit(
             guesses = np.concatenate([own_guess, earlier.prediction])
         if len(guesses) == len(seen.targets):
             guess = known.prior_mean
-            structured = surrogate.fit(seen, prior_mean=guesses)
+            structured = surrogate.fit(
+                seen, prior_mean=guesses, start=history.guess_hyperparameters
+            )
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
             weight = float(expit(ahead + np.log(ODDS)))
     return AveragedModel(

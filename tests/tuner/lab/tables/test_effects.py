@@ -48,7 +48,7 @@ def test_what_is_left_has_the_spread_of_the_machine() -> None:
     spreads = []
     for seed in range(20):
         numbers, at_s, logs, _ = recording(seed)
-        spreads.append(np.std(effects.fit(numbers, at_s, logs).left))
+        spreads.append(np.std(effects.fit(numbers, at_s, logs).machine))
     assert np.mean(spreads) == pytest.approx(0.1, rel=0.12)
 
 
