@@ -65,6 +65,7 @@ class GaussianProcess:
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
+    _slow: Array | None  # (n, n) the part of it that lasts for minutes, as far as it is learned
     _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
     moment_sd: float = 0.0
@@ -110,15 +111,17 @@ class GaussianProcess:
             _residuals=np.concatenate([self._residuals, cross @ self._pull]),
             _shares=np.concatenate([self._shares, np.full(len(pending), pending_share)]),
             _drift=None if self._drift is None else np.pad(self._drift, (0, len(pending))),
+            _slow=None if self._slow is None else np.pad(self._slow, (0, len(pending))),
             _next=np.pad(self._next, (0, len(pending))),
         ).condition()
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each target's drift (n,) and its error (n,), in units of the targets."""
-        if self._drift is None:
+        """Return each target's drift over minutes (n,) and its error (n,), in units of the targets."""
+        drift = self._drift if self._slow is None else self._slow
+        if drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
-        mean = self._drift @ self._pull
-        variance = np.diag(self._drift) - (self._reduce(self._drift) ** 2).sum(axis=0)
+        mean = drift @ self._pull
+        variance = np.diag(drift) - (self._reduce(drift) ** 2).sum(axis=0)
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
     @property
@@ -266,9 +269,10 @@ def fit(
     )
     with blas.single_threaded():
         best, height = target.most_probable(start)
-    ahead = np.zeros(len(targets))
+    ahead, slow = np.zeros(len(targets)), None
     if best.drift:
-        learned = np.asarray(sum(best.drift_parts(away_s)))
+        parts = best.drift_parts(away_s)
+        learned, slow = np.asarray(sum(parts)), parts[-1]
         moments = learned if moments is None else moments + learned
         ahead = np.asarray(sum(best.drift_parts(machine_speed.away(times, _next_s(times))[:, 0])))
     return GaussianProcess(
@@ -284,6 +288,7 @@ def fit(
         _residuals=residuals,
         _shares=shares,
         _drift=moments,
+        _slow=slow,
         _next=ahead,
         rough=rough,
     ).condition()
