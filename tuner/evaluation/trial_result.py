@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 
 from scipy import special
 
@@ -21,6 +22,7 @@ OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
 """Objectives shown to be as sensitive to drift as CPU time is, in closed loops."""
 OF_RANKS = frozenset({"p50", "p95", "p99"})
 """Objectives whose intervals come from order statistics; the others use blocks."""
+MIN_BLOCKS = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +94,25 @@ def relative_standard_error(
 ) -> float | None:
     """Return the standard error of an objective's logarithm, estimated from one evaluation.
 
-    It is half the interval's log width divided by its quantile, or None if an end is unknown.
+    It is half the interval's log width divided by its quantile, or None if an end is unknown. Tails
+    vary more between blocks than order statistics tell, which presume independent requests.
     """
+    if objective.name in OF_RANKS:
+        return _error_of_blocks(objective.name, measurement)
     ends = objective.interval(measurement)
     if not ends.low or not ends.high or ends.low <= 0:
         return None
-    quantile = 1.96
-    if objective.name not in OF_RANKS:
-        count = len(measurement.blocks)
-        batches = count // math.ceil(count / MAX_BATCHES)
-        quantile = float(special.stdtrit(batches - 1, 0.975))
+    count = len(measurement.blocks)
+    batches = count // math.ceil(count / MAX_BATCHES)
+    quantile = float(special.stdtrit(batches - 1, 0.975))
     return math.log(ends.high / ends.low) / (2 * quantile)
+
+
+def _error_of_blocks(name: str, measurement: Measurement) -> float | None:
+    values_ms = [one.p50_ms if name == "p50" else one.p99_ms for one in measurement.blocks]
+    if len(values_ms) < MIN_BLOCKS or min(values_ms) <= 0:
+        return None
+    return statistics.stdev(map(math.log, values_ms)) / math.sqrt(len(values_ms))
 
 
 def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
@@ -23,8 +23,10 @@ from tuner.sampling.surrogates import constraint_model, model_averaging, surroga
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
 
-CONFIDENCE = 0.9
+CONFIDENCE = 0.95
 """Posterior probability of beating the default from which another configuration is recommended."""
+PER_DEGREE = 3
+"""Evaluations per degree of freedom: few of them tell little of the noise (Student's t)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ def _beats(
     covariance = model.covariance(both)
     correlation = covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1])
     variance = float(sd @ sd - 2 * correlation * sd[0] * sd[1])
-    return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, 0.0))
+    needed = float(stdtrit(max(1.0, len(history.targets) / PER_DEGREE), CONFIDENCE))
+    return float(mean[1] - mean[0]) >= needed * math.sqrt(max(variance, 0.0))
 
 
 def incumbent(

@@ -127,6 +127,7 @@ class Search:
         takes_earlier = registry.takes(settings.sampler, "earlier")
         self._given["known"] = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
+            is_estimate=problem.estimated_at is not None,
             warm_start=problem.warm_start if takes_earlier else None,
             latency=None if latency is None else np.log(latency),
         )
@@ -336,6 +337,7 @@ def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
         first.append(problem.predicted_best)
     given = {
         "guess": problem.prediction,
+        "is_estimate": problem.estimated_at is not None or None,
         "latency": problem.latency,
         "first": first or None,
         "earlier": problem.warm_start,

@@ -95,7 +95,7 @@ class MachineCourse:
         seconds = worked[0].blocks[0].seconds
         return cls(
             mean=values[place] + _finer(place, within, seconds),
-            tail=tails[place],
+            tail=tails[place] + _finer(place, [one.tail for one in blocks], seconds),
             cpu=cpu[of_block[place]],
             taken=taken[of_block[place]],
             by_evaluation={

@@ -26,6 +26,8 @@ class PriorKnowledge:
 
     prior_mean: Array | None = None
     """Log predicted objectives (m,) of the candidates."""
+    is_estimate: bool = False
+    """Whether they are rules of thumb rather than a measured profile's."""
     warm_start: WarmStart | None = None
     latency: Array | None = None
     """Log predicted mean latencies (m,), for metric constraints."""

@@ -23,6 +23,10 @@ from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
 
 ODDS = 10.0
 """Prior odds of the structured process, which a few noisy evaluations cannot overturn."""
+ESTIMATE_ODDS = 2.0
+"""The same if predictions are rules of thumb."""
+LEFT_VARIANCE, ESTIMATE_LEFT_VARIANCE = 0.1, 0.4
+"""Share of the targets' variance that a profile's predictions, or rules of thumb, leave."""
 MIN_SHARE = 1e-3
 
 
@@ -140,10 +144,14 @@ def fit(
         if len(guesses) == len(seen.targets):
             guess = known.prior_mean
             structured = surrogate.fit(
-                seen, prior_mean=guesses, start=history.guess_hyperparameters
+                seen,
+                prior_mean=guesses,
+                variance=ESTIMATE_LEFT_VARIANCE if known.is_estimate else LEFT_VARIANCE,
+                start=history.guess_hyperparameters,
             )
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
-            weight = float(expit(ahead + np.log(ODDS)))
+            odds = ESTIMATE_ODDS if known.is_estimate else ODDS
+            weight = float(expit(ahead + np.log(odds)))
     return AveragedModel(
         plain=plain,
         structured=structured,

@@ -27,7 +27,6 @@ NOISE = NoisePrior(sd=0.08, spread=0.7)
 EVALUATION_OVER_ERROR = 2.5
 """Noise between evaluations relative to the standard error within one of four blocks."""
 MIN_NOISE, MAX_NOISE = 0.02, 0.2
-LEFT_VARIANCE = 0.1
 ERROR_DEGREES = 3.0
 """Degrees of freedom of an evaluation's standard error, from four blocks."""
 TAIL_DEGREES = 4.0
@@ -41,15 +40,23 @@ _lock = threading.Lock()
 
 
 def fit(
-    seen: TrainingData, *, prior_mean: Array | None = None, start: Sequence[float] = ()
+    seen: TrainingData,
+    *,
+    prior_mean: Array | None = None,
+    variance: float = 1.0,
+    start: Sequence[float] = (),
 ) -> GaussianProcess:
-    """Fit one or more evaluations, or return the cached fit; ignore a `start` with other axes."""
+    """Fit one or more evaluations, or return the cached fit; ignore a `start` with other axes.
+
+    Args:
+        variance: prior median of the share of the targets' variance that `prior_mean` leaves.
+    """
     columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
-    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, tuple(start)))
+    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, variance, tuple(start)))
     with _lock:
         found = _fitted.get(key)
     if found is None:
-        found = _fit(seen, prior_mean, start)
+        found = _fit(seen, prior_mean, variance, start)
         with _lock:
             _fitted[key] = found
             while len(_fitted) > RETAINED:
@@ -57,7 +64,9 @@ def fit(
     return found
 
 
-def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -> GaussianProcess:
+def _fit(
+    seen: TrainingData, prior_mean: Array | None, variance: float, start: Sequence[float]
+) -> GaussianProcess:
     prior = noise_prior(seen.errors)
     if seen.scale == "raw":
         # No unit for noise: use the same share of the spread.
@@ -85,7 +94,7 @@ def _fit(seen: TrainingData, prior_mean: Array | None, start: Sequence[float]) -
         weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
         prior_mean=prior_mean,
         start=Hyperparameters.of(start, width) if len(start) > width + 1 else None,
-        variance=1.0 if prior_mean is None else LEFT_VARIANCE,
+        variance=variance,
         drift=moments,
         at_s=seen.at_s,
         drift_sd=drift_sd,
