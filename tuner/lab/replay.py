@@ -129,7 +129,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
-    """Run a study's final selection and verification on evaluations drawn from the table."""
+    """Run a study's final selection and verification on the table's recorded machine."""
     default, best = ground.problem.default, search.recommend(keeps_default=False)
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):

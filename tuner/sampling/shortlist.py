@@ -1,4 +1,4 @@
-"""Shortlist: the recommendation, then the configurations most often best in posterior draws."""
+"""Shortlist: the best posterior mean, then the configurations most often best in posterior draws."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_shortlist(
 ) -> Shortlist | None:
     """Choose at most `most` configurations, or return None without successes or logarithms.
 
-    `but`, such as the default, is left out unless recommended, as it is evaluated anyway.
+    `but`, such as the default, is left out unless it is the best, as it is evaluated anyway.
     """
     history = recommendation.history_of(study, candidates)
     if history is None or not len(history.targets) or history.scale != "log":

@@ -237,9 +237,10 @@ class Search:
         )
 
     def recommend(self, *, keeps_default: bool = True) -> Configuration | None:
-        """Return the configuration with the best posterior mean, or None if no trial succeeded.
+        """Return what to use: the configuration with the best posterior mean, or the default.
 
-        With two objectives, return the requested point of the Pareto front.
+        Without a successful trial, return None; with two objectives, the requested point of the
+        Pareto front.
 
         Args:
             keeps_default: whether the default is recommended as long as it may be better; False
@@ -279,7 +280,7 @@ class Search:
         return tuple(points)
 
     def finalists(self, most: int) -> Shortlist | None:
-        """Return the shortlist with its posterior, the recommendation first."""
+        """Return the shortlist with its posterior, the best posterior mean first."""
         found = shortlist.make_shortlist(
             self.store.study, **self._given, but=self.problem.default, most=most
         )

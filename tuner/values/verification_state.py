@@ -76,7 +76,7 @@ class VerificationState(Plain):
     evaluations: tuple[RoundEvaluation, ...] = ()
     """Evaluations of default, best and, if compared, the prediction's choice."""
     shortlist: tuple[Configuration, ...] = ()
-    """Shortlist, recommendation first; a single entry leaves no choice."""
+    """Shortlist, best posterior mean first; a single entry leaves no choice."""
     selection_evaluations: tuple[RoundEvaluation, ...] = ()
     ranked_shortlist: tuple[ShortlistEntry, ...] | None = None
     """Shortlist as ranked, best first; None until it is ranked."""

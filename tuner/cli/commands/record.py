@@ -32,7 +32,7 @@ REFUSED = {
 }
 SECONDS = 2.0
 MIN_PASSES = 3
-"""Minimum number of passes; with fewer, none could be held out as ground truth."""
+"""Minimum number of passes; fewer hardly separate configurations from moments of the machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

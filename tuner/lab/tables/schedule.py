@@ -8,7 +8,7 @@ It is a pure function of the recorded evaluations, so a killed recording resumes
     then                rivals, until ruled out or evaluated often enough, with an equal
                         number of well-known candidates, to detect drift
 
-If rivals were not repeated, a few lucky evaluations would win every replay.
+If rivals were not repeated, a few lucky evaluations would make the optimum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RepeatRule:
     """Rules for repeated evaluations."""
 
     passes: int = 3
-    """Number of passes over the grid; with fewer than three, nothing is left to hold out."""
+    """Number of passes over the grid."""
     best_share: float = 0.05
     best_se: float = 0.01
     most: int = 16
