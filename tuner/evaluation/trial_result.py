@@ -49,6 +49,7 @@ class Judge:
             startup_s=evaluation.startup_s,
             overhead_s=wall_s - evaluation.loaded_s,
             started_at=evaluation.started_at,
+            slacks=self._slacks(measurement),
         )
         if measurement is None:
             return found
@@ -60,7 +61,6 @@ class Judge:
         return dataclasses.replace(
             found,
             second=self._second(measurement),
-            slacks=self._slacks(measurement),
             error=relative_standard_error(self.objective, measurement),
             headroom=_headroom(evaluation.configuration, measurement),
             effort=self._effort(measurement),
@@ -77,7 +77,11 @@ class Judge:
         value = math.log(self.second.to_minimise(measurement))
         return value, relative_standard_error(self.second, measurement)
 
-    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
+    def _slacks(
+        self, measurement: Measurement | None
+    ) -> dict[str, tuple[float | None, float | None]]:
+        if measurement is None:
+            return {limit.text: (None, None) for limit in self.needs.limits}
         found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self.needs.limits:
             same = limit.of.objective

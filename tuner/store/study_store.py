@@ -34,6 +34,11 @@ from tuner.values.trial import Trial
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
+CONSTRAINTS = "constraints"
+"""System attribute of a trial that every Optuna reads.
+
+`Trial.set_constraint` of Optuna 5 writes others, which neither Optuna 4 nor its dashboard reads.
+"""
 BUSY_TIMEOUT_S = 20.0
 
 
@@ -136,6 +141,12 @@ class StudyStore:
         with _storage_errors(self._where):
             for name, value in trial_rows.attributes(result).items():
                 proposed.trial.set_user_attr(name, value)
+            if constraints := trial_rows.constraints(result):
+                proposed.trial.storage.set_trial_system_attr(
+                    proposed.trial._trial_id,  # noqa: SLF001 - no public way
+                    CONSTRAINTS,
+                    constraints,
+                )
             is_ok = result.outcome.status == "ok" and result.objective is not None
             ended = self.study.tell(
                 proposed.trial,

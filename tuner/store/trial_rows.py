@@ -9,6 +9,8 @@
               effort, facts {startup_s, overhead_s, started_at}; with metric constraints
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
+    system    constraints, with metric constraints: Optuna's list of one value each, of which a
+              feasible trial has none above 0
 
 There are few attributes, with JSON inside, since each is a storage transaction.
 """
@@ -25,6 +27,9 @@ from tuner.values.configuration import Configuration
 from tuner.values.measurement import Measurement
 from tuner.values.plain import parse, to_plain
 from tuner.values.trial import OK, Outcome, Trial
+
+UNKNOWN_EXCESS = 1.0
+"""Excess written for a constraint whose metric an unsuccessful trial does not tell."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,14 @@ def attributes(result: TrialResult) -> dict[str, Any]:
     if result.slacks:
         values["slacks"] = to_plain(result.slacks)
     return values
+
+
+def constraints(result: TrialResult) -> list[float]:
+    """Return a result's metric constraints as Optuna has them: above 0 if infeasible."""
+    found = [UNKNOWN_EXCESS if excess is None else excess for excess, _ in result.slacks.values()]
+    if result.outcome.status == "ok":
+        return [min(0.0, excess) for excess in found]
+    return found if any(excess > 0 for excess in found) else [UNKNOWN_EXCESS] * len(found)
 
 
 def is_ended(frozen: FrozenTrial) -> bool:

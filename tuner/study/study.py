@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import pathlib
+import time
 from collections.abc import Mapping
 
 from tuner import export
@@ -76,6 +77,7 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
         TunerError: the study failed.
         Interrupted: a signal arrived; measurements are saved.
     """
+    begun_s = time.monotonic()
     target = targets.find_target(settings.target)
     settings = prediction.adjust_settings(
         name_study(settings, target.spec, now=dt.datetime.now().astimezone())
@@ -99,7 +101,9 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     terminal.say(note)
-                return _run(StudyRun.of(inputs, folder, store, evaluator, terminal))
+                return _run(
+                    StudyRun.of(inputs, folder, store, evaluator, terminal, begun_s=begun_s)
+                )
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
@@ -111,11 +115,13 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
     Raises:
         TunerError, Interrupted: as for `tune`.
     """
+    begun_s = time.monotonic()
     settings = study_files.settings_of(folder)
     with resumable(folder), folder.hold_lock():
         terminal.log.write_to(folder.log)
         store = study_files.store_of(folder, settings, url=storage)
         if study_files.is_finished(folder):
+            terminal.say("the study is finished; only its report is written again")
             return _finish(folder, store, settings)
         target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
         space = str(folder.path / "space.yaml")  # as searched, even if derived
@@ -127,7 +133,7 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
             study_files.check_same_space(store, inputs.problem)
             inputs = dataclasses.replace(inputs, settings=settings)
             inputs, _ = _add_prior_knowledge(inputs, study_files.profile_of(store))
-            return _run(StudyRun.of(inputs, folder, store, evaluator, terminal))
+            return _run(StudyRun.of(inputs, folder, store, evaluator, terminal, begun_s=begun_s))
 
 
 def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:

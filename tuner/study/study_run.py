@@ -56,8 +56,10 @@ class StudyRun:
         store: StudyStore,
         evaluator: Evaluator,
         terminal: Terminal,
+        *,
+        begun_s: float,
     ) -> StudyRun:
-        """Return the run of a prepared study."""
+        """Return the run of a prepared study, which this process began at `begun_s`."""
         measurement = inputs.settings.measurement
         return cls(
             settings=inputs.settings,
@@ -72,7 +74,7 @@ class StudyRun:
                 objective=measurement.first,
                 second=measurement.second,
             ),
-            begin_s=time.monotonic() - store.used_s(),
+            begin_s=begun_s - store.used_s(),
         )
 
     def used_s(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.study import _constrained_optimization as study_constraints
 from optuna.trial import TrialState
 
 from tests.fakes import studies
@@ -83,6 +85,44 @@ def test_a_lost_trial_is_pruned_so_that_samplers_learn_from_it(tmp_path: pathlib
     frozen = store.study.get_trials()[0]
     assert frozen.state is TrialState.PRUNED
     assert frozen.user_attrs["outcome"]["cause"] == "errors"
+
+
+OK_LIMIT, LIMIT = "mean_ms <= 50", "cpu_s_per_1000 <= 1"
+VIOLATED = Outcome(status="infeasible", cause="constraint", reason="above the limit")
+OOM = Outcome(status="infeasible", cause="oom", reason="limit 64 MiB")
+SHORT = Outcome(status="failed", cause="short", reason="too few requests")
+
+
+def test_optuna_knows_which_trials_are_feasible(tmp_path: pathlib.Path) -> None:
+    """A trial has one value per metric constraint, and one above 0 only if it did not work."""
+    store = created(tmp_path)
+    told: list[tuple[float | None, Outcome, dict[str, tuple[float | None, float | None]]]] = [
+        (12.0, OK, {OK_LIMIT: (-1.2, 0.1), LIMIT: (1e-16, 0.1)}),
+        (None, VIOLATED, {OK_LIMIT: (-1.5, 0.1), LIMIT: (0.25, 0.1)}),
+        (None, OOM, {OK_LIMIT: (None, None), LIMIT: (None, None)}),
+        (None, SHORT, {OK_LIMIT: (-1.5, 0.1), LIMIT: (-0.1, None)}),
+    ]
+    for objective, outcome, slacks in told:
+        run_one(store, dataclasses.replace(result(objective, outcome), slacks=slacks))
+    reopened = StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
+    trials = reopened.study.get_trials()
+    assert [trial.system_attrs["constraints"] for trial in trials] == [
+        [-1.2, 0.0],
+        [-1.5, 0.25],
+        [1.0, 1.0],
+        [1.0, 1.0],
+    ]
+    assert reopened.study.best_trial.number == 0
+    feasible = study_constraints._get_feasible_trials(trials)
+    assert [trial.number for trial in feasible] == [0]
+
+
+def test_a_study_without_constraints_has_none_in_optuna(tmp_path: pathlib.Path) -> None:
+    """Optuna would treat trials without them as infeasible in a constrained study."""
+    store = created(tmp_path)
+    run_one(store, result(12.0))
+    run_one(store, result(None, OOM))
+    assert not any("constraints" in trial.system_attrs for trial in store.study.get_trials())
 
 
 def test_a_killed_owner_loses_the_running_trial_alone(tmp_path: pathlib.Path) -> None:

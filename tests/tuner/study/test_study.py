@@ -252,6 +252,33 @@ def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathli
     assert len(finished.record.trials) == 2
 
 
+def test_the_time_before_the_first_trial_counts(tmp_path: pathlib.Path) -> None:
+    """A start that took the longest time leaves time for the default only."""
+    before, bench = setup_of(tmp_path, ToyBench()), ToyBench()
+    setup = StudyRun.of(
+        benches.inputs(SETTINGS, SERVED),
+        before.folder,
+        before.store,
+        bench,
+        before.terminal,
+        begun_s=time.monotonic() - SETTINGS.search.max_time_s,
+    )
+    finished = study._run(setup)
+    assert "longest time" in finished.stopped
+    assert len(finished.record.trials) == 1
+
+
+def test_a_finished_study_is_said_to_be_finished(tmp_path: pathlib.Path) -> None:
+    """In one line, before its report is written again."""
+    setup = setup_of(tmp_path, ToyBench())
+    study._run(setup)
+    stream = io.StringIO()
+    console = rich.console.Console(file=stream, soft_wrap=True)
+    terminal = dataclasses.replace(setup.terminal, console=console)
+    assert study.resume(setup.folder, storage=None, terminal=terminal).files["report"].exists()
+    assert stream.getvalue() == "the study is finished; only its report is written again\n"
+
+
 def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -> None:
     """The point that is exported is verified in both; the page shows the front, the export names the point."""
     two = dataclasses.replace(
