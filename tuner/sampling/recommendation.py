@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
-from scipy.special import stdtrit
+from scipy.special import ndtri
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
@@ -25,8 +25,8 @@ from tuner.values.configuration import Configuration
 
 CONFIDENCE = 0.95
 """Posterior probability of beating the default from which another configuration is recommended."""
-PER_DEGREE = 3
-"""Evaluations per degree of freedom: few of them tell little of the noise (Student's t)."""
+LEAST_SHARE = 0.6
+"""Share of the noise of their own evaluations that the difference is taken to have at least."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,9 @@ def _beats(
     covariance = model.covariance(both)
     correlation = covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1])
     variance = float(sd @ sd - 2 * correlation * sd[0] * sd[1])
-    needed = float(stdtrit(max(1.0, len(history.targets) / PER_DEGREE), CONFIDENCE))
-    return float(mean[1] - mean[0]) >= needed * math.sqrt(max(variance, 0.0))
+    evaluations = [history.configurations.count(one) for one in (best, default)]
+    least = (LEAST_SHARE * model.noise_sd) ** 2 * sum(1 / count for count in evaluations)
+    return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, least))
 
 
 def incumbent(

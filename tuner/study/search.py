@@ -44,9 +44,9 @@ MAX_FAILED_IN_A_ROW = 8
 MAX_DRIFT = 0.05
 """Drift over a search above which it is reported; evaluations differ by as much anyway."""
 CHECK_EVERY = 8
-"""Number of trials between checks, which re-evaluate the incumbent and the default in turn.
+"""Number of trials between checks, which evaluate incumbent and default again, one after the other.
 
-A lucky evaluation must not mislead; the default tells a slower machine from a slower configuration.
+A lucky evaluation must not mislead, and what is measured in one moment can be compared.
 """
 MIN_FOR_RACE = 4
 """Number of successful trials before racing begins; until then the best is too uncertain."""
@@ -293,9 +293,10 @@ class Search:
         turn, rest = divmod(len(self.trials), CHECK_EVERY)
         if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
             return
-        checked = self.recommend(keeps_default=False) if turn % 2 else self.problem.default
-        if checked is not None:
-            self.store.enqueue(checked, origin="check")
+        incumbent = self.recommend(keeps_default=False)
+        for checked in dict.fromkeys((incumbent, self.problem.default)):
+            if checked is not None:
+                self.store.enqueue(checked, origin="check")
 
     def _race(self) -> Race | None:
         measured = [one.measurement for one in self.trials if one.measurement is not None]
