@@ -1,7 +1,7 @@
-"""Replays searches on the recorded tables, and keeps what each found: a file per table and condition.
+"""Replays of the cases of `cases.yaml`, a file of figures per seed for each case and condition.
 
-In: folders of `tune record`. Out: JSON files with a figure per seed, from which the page is computed.
-What is there, of the same table and as many seeds, is not replayed again. Serves nothing.
+In: folders of `tune record`. Out: JSON files, from which the page is computed. What is there, of the
+same recording and as many seeds, is not replayed again. Serves nothing.
 """
 
 from __future__ import annotations
@@ -13,87 +13,90 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import oracle
+import yaml
 
-from tuner.errors import InvalidTable
-from tuner.lab import prepared_table, replay, replay_search
+from tuner.errors import InvalidTable, UsageError
+from tuner.lab import replay, table_benchmark
 from tuner.lab.prepared_table import PreparedTable
-from tuner.lab.replay_search import ReplaySpec
+from tuner.lab.replay_search import PredictionKind, ReplaySpec
 from tuner.lab.tables import sampler_results, scoring, table_files
+from tuner.lab.tables.ground_truth import GroundTruth
+from tuner.lab.tables.scoring import ReplayRun
 from tuner.lab.tables.table_evaluator import Perturbations
-from tuner.metrics import benchmark
-from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.sampling import registry
-from tuner.settings.measurement import OF_MEANS
 from tuner.study import prediction
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
 
-OURS = ("gp", "structured")
-PEERS = (
-    "random",
-    "tpe",
-    "optuna-gp",
-    "smac",
-    "skopt",
-    "ridge",
-    "hill-climb",
-    "prediction",
-    "epsilon-greedy",
-)
-WRONG = ("shuffled", "inverted", "constant", "twice")
-TRIALS = 40
-PEER_TRIALS = 50
-"""Of searches whose trials to a share are compared with one another."""
-STUDIES = 1000
-"""Replayed studies of the null table and of coverage, over all tables together."""
-STUDY_TRIALS = 25
+QUICK_PEERS = ("random", "tpe", "hill-climb")
+SLOW_PEERS = ("optuna-gp", "smac", "skopt", "gpy", "ridge", "prediction", "epsilon-greedy")
+PEERS = (*QUICK_PEERS, *SLOW_PEERS)
+WRONG: tuple[PredictionKind, ...] = ("shuffled", "inverted", "constant", "twice", "misleading")
+WHOLE_S, HALF_S = 120.0, 60.0
+"""Time of the replays of our sampler and of quick peers, and of all others."""
+MOST_TRIALS = 400
+"""More than fit into that time."""
+STUDIES_S = (15, 30, 60, 90, 120)
+"""Times of the searches of whole studies."""
+NULL_S = 30.0
 PAIRS = 20
-TOLD, TOLD_SEEDS, TOLD_TRIALS = 10, 100, 60
-"""Of a search that is told the best cells: how many of them, seeds, and trials of each."""
-PARTS = {"median": 0.5, "p90": 0.9}
-BLOCKS = (1, 2, 3)
-"""Fixed lengths of trials that racing is compared with, beside whole ones."""
-BUDGETS = (15, 30, 50)
-"""Trials at which regrets are compared."""
-USUAL_S = {
-    "gp": 0.02,
-    "structured": 0.025,
-    "random": 0.01,
-    "epsilon-greedy": 0.02,
-    "tpe": 0.02,
-    "hill-climb": 0.01,
-    "prediction": 0.01,
-}
-"""Time of a replayed trial on one core, where no data tells it; `OTHER_S` of the other samplers."""
-OTHER_S = 0.15
+STUDY_SEEDS = 50
+AT_S = (15, 30, 53, 60, 90, 120)
+AT_TRIALS = (5, 15, 30, 60)
+HARM_TRIALS = range(5, 61)
+MOST_HARM = 0.03
+EARLY = 15
+"""First trials whose mean regret is compared after another load."""
+TRIED = 0.03
+SHARES = (0.05, 0.10)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One objective on one recording."""
+
+    name: str
+    table: str
+    objective: str
+    half: str
+    """`chosen`: settings were chosen on the recording; `judged`: it judges them."""
+    slo_ms: float | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the first case of its recording."""
+        return self.name == self.table
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One way to replay a table."""
+    """One way to replay a case."""
 
-    sampler: str
-    trials: int = TRIALS
-    guess: replay_search.PredictionKind = "profile"
-    wrappers: Perturbations = dataclasses.field(default_factory=Perturbations)
+    rows: tuple[str, ...]
+    """Keys of the rows that need it."""
+    sampler: str = "structured"
+    max_s: float = HALF_S
+    guess: PredictionKind = "profile"
+    is_null: bool = False
     pairs: int = 0
     after: str = ""
-    """Name of the table that is searched before."""
+    """Name of the case that is searched before."""
 
-    def order(self, seeds: int, grounds: Mapping[str, PreparedTable]) -> ReplaySpec:
-        """What is replayed."""
+    def spec(self, seeds: int, grounds: Mapping[str, PreparedTable]) -> ReplaySpec:
+        """Return what is replayed."""
         return ReplaySpec(
             sampler=self.sampler,
-            trials=self.trials,
+            trials=MOST_TRIALS,
+            max_s=self.max_s,
             seeds=tuple(range(seeds)),
             guess=self.guess,
-            perturbations=self.wrappers,
+            perturbations=Perturbations(is_null=self.is_null),
             pairs=self.pairs,
             after=grounds.get(self.after),
         )
@@ -103,81 +106,84 @@ class Condition:
 class Task:
     """One file to make."""
 
-    table: str
+    case: Case
     label: str
     condition: Condition
     seeds: int
     path: pathlib.Path
 
-    @property
-    def trials(self) -> int:
-        """Launches to replay, as far as they cost time."""
-        return self.seeds * self.condition.trials
+
+def read_cases(path: pathlib.Path) -> list[Case]:
+    """Read the cases; one that is not its recording's first has the objective in its name."""
+    found: list[Case] = []
+    for row in yaml.safe_load(path.read_text(encoding="utf-8")):
+        is_first = all(one.table != row["table"] for one in found)
+        name = row["table"] if is_first else f"{row['table']}-{row['objective']}"
+        found.append(Case(name=name, **row))
+    return found
+
+
+def prepare(
+    cases: Sequence[Case], tables: pathlib.Path
+) -> tuple[dict[str, PreparedTable], list[str]]:
+    """Prepare the cases that can be replayed, and say why the others are left out."""
+    found: dict[str, PreparedTable] = {}
+    left_out = []
+    for case in cases:
+        if not table_files.is_table(tables / case.table):
+            left_out.append(f"{case.name}: not recorded yet")
+            continue
+        asked = {"objective": case.objective, "slo_ms": case.slo_ms}
+        try:
+            found[case.name] = table_benchmark.prepare_table(tables / case.table, asked)
+        except (InvalidTable, UsageError) as error:
+            left_out.append(f"{case.name}: {error}")
+    return found, left_out
 
 
 def conditions(
-    peers: Sequence[str], *, has_profile: bool, is_raced: bool = True
+    case: Case, cases: Sequence[Case], grounds: Mapping[str, PreparedTable], peers: Collection[str]
 ) -> dict[str, Condition]:
-    """By label; those that need another load of the model are those of `transfers`.
-
-    Args:
-        peers: samplers to compare with.
-        has_profile: whether there is a prediction that can be wrong.
-        is_raced: whether trials of the objective can end early.
-    """
-    noisy, walls = Perturbations(noise_sd=0.05), Perturbations(injects_oom=True)
-    found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
-    for name in OURS:
-        found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy, trials=PEER_TRIALS)
-        found[f"{name}-walls"] = Condition(sampler=name, wrappers=walls)
-    study = Condition(sampler="structured", trials=STUDY_TRIALS, pairs=PAIRS)
-    found["null"] = dataclasses.replace(study, wrappers=Perturbations(is_null=True))
-    found["coverage"] = dataclasses.replace(study, wrappers=Perturbations(is_resampled=True))
-    found["coverage-raw"] = study
-    if is_raced:
-        for blocks in BLOCKS:
-            fixed = Perturbations(max_blocks=blocks)
-            found[f"blocks-{blocks}"] = Condition(sampler="structured", wrappers=fixed)
-        found["raced"] = Condition(sampler="structured", wrappers=Perturbations(is_raced=True))
-    if has_profile:
-        for wrong in WRONG:
-            found[f"structured-{wrong}"] = Condition(
-                sampler="structured", trials=PEER_TRIALS, guess=wrong
-            )
+    """Return the conditions of a case by label."""
+    ground = grounds[case.name]
+    is_predicted = ground.profile is not None and ground.objective in prediction.OBJECTIVES
+    found = {
+        "structured": Condition(
+            rows=("tried", "oracle", "harm", "peers", "gallery", "transfer", "wrong"),
+            max_s=WHOLE_S,
+        ),
+        "oracle": Condition(rows=("oracle", "study"), sampler="oracle", max_s=WHOLE_S),
+    }
     for peer in peers:
-        if has_profile or peer != "prediction":
-            found[peer] = Condition(sampler=peer, trials=PEER_TRIALS)
-    return found
-
-
-def transfers(name: str, grounds: Mapping[str, PreparedTable]) -> Iterator[tuple[str, Condition]]:
-    """A search that has searched the same model under another load before."""
-    own = grounds[name].table.head
-    for other, ground in grounds.items():
-        head = ground.table.head
-        is_same = (head.model, head.engine) == (own.model, own.engine)
-        if is_same and head.concurrency != own.concurrency:
-            yield (
-                f"after-{other}",
-                Condition(sampler="structured", after=other, trials=PEER_TRIALS),
+        if peer != "prediction" or is_predicted:
+            is_quick = peer in QUICK_PEERS
+            rows = ("peers", "gallery") if peer in {"random", "hill-climb"} else ("peers",)
+            found[peer] = Condition(rows=rows, sampler=peer, max_s=WHOLE_S if is_quick else HALF_S)
+    if is_predicted:
+        found["gp"] = Condition(rows=("wrong",), sampler="gp")
+        for kind in WRONG:
+            found[f"wrong-{kind}"] = Condition(rows=("wrong",), guess=kind)
+    if case.is_main:
+        for search_s in STUDIES_S:
+            found[f"study-{search_s}"] = Condition(
+                rows=("study", "verdicts"), max_s=search_s, pairs=PAIRS
             )
-
-
-def grounds_of(folder: pathlib.Path) -> dict[str, PreparedTable]:
-    """All tables of a folder that can be replayed; the others are named and left out."""
-    found: dict[str, PreparedTable] = {}
-    for path in sorted(folder.iterdir()):
-        if not table_files.is_table(path):
-            continue
-        try:
-            found[path.name] = prepared_table.prepare_table(table_files.read(path))
-        except InvalidTable as error:
-            say(f"left out: {error}")
+        found["null"] = Condition(rows=("verdicts",), max_s=NULL_S, pairs=PAIRS, is_null=True)
+        for other in cases:
+            if other.name in grounds and _is_other_load(ground, grounds[other.name], other):
+                found[f"after-{other.name}"] = Condition(rows=("transfer",), after=other.name)
     return found
+
+
+def _is_other_load(ground: PreparedTable, other: PreparedTable, case: Case) -> bool:
+    own, head = ground.table.head, other.table.head
+    is_same = (own.model, own.engine) == (head.model, head.engine)
+    same_objective = ground.objective == other.objective
+    return case.is_main and is_same and same_objective and own.concurrency != head.concurrency
 
 
 def installed(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the samplers whose packages are here; the others are named and left out."""
+    """Return the samplers whose packages are here; the others are named and left out."""
     for name in names:
         if not registry.is_installed(name):
             say(f"left out: {name} needs {registry.OPTIONAL_DEPENDENCIES[name].package}")
@@ -185,236 +191,200 @@ def installed(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def tasks_of(
+    cases: Sequence[Case],
     grounds: Mapping[str, PreparedTable],
     *,
     data: pathlib.Path,
-    peers: Sequence[str],
+    peers: Collection[str],
     seeds: int,
-    studies: int,
 ) -> list[Task]:
-    """All files that there are to be, also those that are there.
-
-    Args:
-        grounds: the tables by name.
-        data: folder of the files.
-        peers: samplers to compare with.
-        seeds: of each condition.
-        studies: of the null table, and of each kind of coverage, over all tables together.
-    """
-    found = []
-    for name, ground in grounds.items():
-        every = conditions(
-            peers,
-            has_profile=ground.profile is not None,
-            is_raced=ground.objective in OF_MEANS,
+    """Return all files that there are to be, also those that are there."""
+    return [
+        Task(
+            case=case,
+            label=label,
+            condition=condition,
+            seeds=min(seeds, STUDY_SEEDS) if condition.pairs else seeds,
+            path=data / case.name / f"{label}.json",
         )
-        every.update(transfers(name, grounds))
-        for label, condition in every.items():
-            count = -(-studies // len(grounds)) if condition.pairs else seeds
-            path = data / name / f"{label}.json"
-            found.append(Task(table=name, label=label, condition=condition, seeds=count, path=path))
-    return found
+        for case in cases
+        if case.name in grounds
+        for label, condition in conditions(case, cases, grounds, peers).items()
+    ]
 
 
 def is_done(task: Task, ground: PreparedTable) -> bool:
-    """Whether the file is there, of this table, this many trials and at least these seeds."""
+    """Whether the file is there, of this recording, this long and of at least these seeds."""
     try:
         kept = json.loads(task.path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return bool(
-        kept.get("launches") == len(ground.table.evaluations)
-        and kept.get("trials") == task.condition.trials
-        and kept.get("seeds", 0) >= task.seeds
+        kept["evaluations"] == len(ground.table.evaluations)
+        and kept["max_s"] == task.condition.max_s
+        and kept["seeds"] >= task.seeds
     )
 
 
 def run(
     tasks: Sequence[Task], grounds: Mapping[str, PreparedTable], *, data: pathlib.Path, jobs: int
 ) -> None:
-    """Replay what is not there yet, and say how long it takes.
-
-    Args:
-        tasks: all files that there are to be.
-        grounds: the tables by name.
-        data: folder of the files.
-        jobs: processes.
-    """
-    for name, ground in grounds.items():
-        write(data / name / "table.json", facts_of(ground))
-    waiting = [task for task in tasks if not is_done(task, grounds[task.table])]
-    rates = known_rates(data)
-    say(
-        f"{len(tasks)} conditions, {len(tasks) - len(waiting)} of them done; {_left(waiting, rates, jobs)}"
-    )
-    for number, task in enumerate(waiting):
-        ground = grounds[task.table]
-        order = task.condition.order(task.seeds, grounds)
-        begun_s = time.monotonic()
-        replayed = replay.replay(ground, order, workers=jobs)
-        took_s = time.monotonic() - begun_s
-        found = summary(ground, task, replayed)
-        found["core_s_per_trial"] = took_s * min(jobs, task.seeds) / task.trials
-        if task.condition.after:
-            found["old_best_regret"] = _finite(
-                old_best_regret(ground, grounds[task.condition.after])
-            )
-        write(task.path, found)
-        rates[task.label] = found["core_s_per_trial"]
-        left = _left(waiting[number + 1 :], rates, jobs)
-        say(f"{task.table} {task.label}: {formatting.duration(took_s)}; {left}")
+    """Replay what is not there yet, in so many processes."""
+    for case in {task.case.name: task.case for task in tasks}.values():
+        write(data / case.name / "case.json", facts_of(case, grounds[case.name]))
+    waiting = [task for task in tasks if not is_done(task, grounds[task.case.name])]
+    say(f"{len(tasks)} conditions, {len(waiting)} left")
+    for number, task in enumerate(waiting, start=1):
+        ground, begun_s = grounds[task.case.name], time.monotonic()
+        runs = runs_of(task, grounds, jobs)
+        write(task.path, summary(ground, task.condition, runs))
+        took = formatting.duration(time.monotonic() - begun_s)
+        say(f"{task.case.name} {task.label}: {took}; {len(waiting) - number} left")
 
 
-def known_rates(data: pathlib.Path) -> dict[str, float]:
-    """Seconds of one core for a trial, by label, as earlier commands have kept them."""
-    found: dict[str, float] = {}
-    for path in data.glob("*/*.json"):
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if "core_s_per_trial" in kept:
-            found[path.stem] = kept["core_s_per_trial"]
-    return found
+def runs_of(task: Task, grounds: Mapping[str, PreparedTable], jobs: int) -> Sequence[ReplayRun]:
+    """Replay a condition."""
+    ground, condition = grounds[task.case.name], task.condition
+    if condition.sampler != "oracle":
+        return replay.replay(ground, condition.spec(task.seeds, grounds), workers=jobs).runs
+    law = oracle.noise_law(ground)
+    return [oracle.search(ground, law, seed, max_s=condition.max_s) for seed in range(task.seeds)]
 
 
-def _left(tasks: Sequence[Task], rates: Mapping[str, float], jobs: int) -> str:
-    usual = {task.label: USUAL_S.get(task.condition.sampler, OTHER_S) for task in tasks}
-    core_s = sum(
-        task.trials * rates.get(task.label, rates.get(task.condition.sampler, usual[task.label]))
-        for task in tasks
-    )
-    return f"{len(tasks)} left, about {formatting.duration(core_s / jobs)}"
-
-
-def summary(ground: PreparedTable, task: Task, replayed: replay.ReplayResult) -> dict[str, Any]:
-    """What the page needs of a condition, a figure per seed."""
-    truth, runs, condition = ground.truth, replayed.runs, task.condition
-    regrets = sampler_results.finite_regrets(runs, truth, ground.problem.default)
-    return {
-        "table": task.table,
-        "label": task.label,
+def summary(
+    ground: PreparedTable, condition: Condition, runs: Sequence[ReplayRun]
+) -> dict[str, Any]:
+    """Return the figures of a condition, by seed where the rows need them so."""
+    truth, default = ground.truth, ground.problem.default
+    head = {
         "sampler": condition.sampler,
-        "trials": condition.trials,
-        "launches": len(ground.table.evaluations),
-        "profiling": replay_search.profiling_trials(ground, replayed.order),
+        "max_s": condition.max_s,
+        "evaluations": len(ground.table.evaluations),
         "seeds": len(runs),
-        "trials_to": {
-            f"{share:g}": [_finite(scoring.trials_to(run, truth.good(share))) for run in runs]
-            for share in scoring.SHARES
+    }
+    if condition.pairs:
+        return head | {"studies": [_study(ground, run) for run in runs]}
+    regrets = [sampler_results.run_regrets(run, truth, default) for run in runs]
+    usual = min(truth.regret(default), max(map(max, regrets)))
+    ends = [end for end in (HALF_S, WHOLE_S) if end <= condition.max_s]
+    return head | {
+        "regret_at_s": {
+            str(at_s): [_at(each, usual, ended_by(run, at_s)) for each, run in pair(regrets, runs)]
+            for at_s in AT_S
+            if at_s <= condition.max_s
         },
-        "regrets": {
-            str(budget): [_finite(value) for value in regrets[:, budget - 1]]
-            for budget in BUDGETS
-            if budget <= condition.trials
+        "regret_at_trial": {
+            str(trial): [_at(each, usual, trial) for each in regrets] for trial in AT_TRIALS
         },
-        "seconds": {
-            str(budget): [_finite(run.seconds[budget - 1]) for run in runs]
-            for budget in BUDGETS
-            if budget <= condition.trials
+        "regret_early": [float(np.mean(each[:EARLY])) for each in regrets],
+        "tried": [_tried(run, truth) for run in runs],
+        "trials": {
+            f"{end:g}": float(np.median([ended_by(run, end) for run in runs])) for end in ends
         },
-        "lost": [list(run.lost) for run in runs],
-        "verdicts": [
-            {
-                "outcome": run.verdict.outcome,
-                "ratio": run.verdict.ratio,
-                "true_ratio": run.verdict.true_ratio,
-                "covers": run.verdict.covers,
-                "pairs": run.verdict.pairs,
+        "within": {
+            f"{share:g}": {
+                f"{end:g}": [_within(run, truth, share, end) for run in runs] for end in ends
             }
-            for run in runs
-            if run.verdict is not None
+            for share in SHARES
+        },
+        "within_s": {
+            f"{share:g}": [_within_s(run, truth, share, condition.max_s) for run in runs]
+            for share in SHARES
+        },
+        "harm": [
+            float(np.mean([_harms(run, trial, ground) for run in runs])) for trial in HARM_TRIALS
         ],
     }
 
 
-def facts_of(ground: PreparedTable) -> dict[str, Any]:
-    """The table itself: how large, how well known, and how well predicted."""
-    head, truth = ground.table.head, ground.truth
-    cells = len(ground.problem.candidates.configurations)
+def pair(
+    regrets: Sequence[Sequence[float]], runs: Sequence[ReplayRun]
+) -> list[tuple[Sequence[float], ReplayRun]]:
+    """Return each run beside its regrets."""
+    return list(zip(regrets, runs, strict=True))
+
+
+def ended_by(run: ReplayRun, at_s: float) -> int:
+    """Return the number of trials that had ended by this time."""
+    return int(np.searchsorted(run.seconds, at_s, side="right"))
+
+
+def _at(regrets: Sequence[float], usual: float, trial: int) -> float:
+    """Return the regret after so many trials, or after the last one; before the first the default's."""
+    return regrets[min(trial, len(regrets)) - 1] if trial else usual
+
+
+def _tried(run: ReplayRun, truth: GroundTruth) -> int | None:
+    good = truth.good(TRIED)
+    return next((number for number, cell in enumerate(run.cells, start=1) if cell in good), None)
+
+
+def _until(run: ReplayRun, at_s: float) -> ReplayRun:
+    count = ended_by(run, at_s)
+    return dataclasses.replace(
+        run,
+        cells=run.cells[:count],
+        recommended=run.recommended[:count],
+        seconds=run.seconds[:count],
+    )
+
+
+def _within(run: ReplayRun, truth: GroundTruth, share: float, end_s: float) -> int | None:
+    found = scoring.trials_to(_until(run, end_s), truth.good(share))
+    return int(found) if math.isfinite(found) else None
+
+
+def _within_s(run: ReplayRun, truth: GroundTruth, share: float, end_s: float) -> float | None:
+    trial = _within(run, truth, share, end_s)
+    return None if trial is None else run.seconds[trial - 1]
+
+
+def _harms(run: ReplayRun, trial: int, ground: PreparedTable) -> bool:
+    """Whether what is recommended after a trial, or the last one, is clearly worse than the default."""
+    cell = run.recommended[min(trial, len(run.recommended)) - 1]
+    return cell is not None and _is_worse(cell, ground)
+
+
+def _is_worse(cell: Configuration, ground: PreparedTable) -> bool:
+    loss, usual = ground.truth.regret(cell), ground.truth.regret(ground.problem.default)
+    return math.isfinite(usual) and (1 + loss) / (1 + usual) > 1 + MOST_HARM
+
+
+def _study(ground: PreparedTable, run: ReplayRun) -> dict[str, Any]:
+    """Return the end of a study; it serves the best only if that is shown to be better."""
+    verdict = run.verdict
+    assert verdict is not None
+    is_better = verdict.outcome == "better" and verdict.best is not None
+    served = verdict.best if is_better else ground.problem.default
+    assert served is not None
     return {
+        "outcome": verdict.outcome,
+        "covers": verdict.covers,
+        "seconds": verdict.seconds,
+        "is_good": served in ground.truth.good(SHARES[0]),
+    }
+
+
+def facts_of(case: Case, ground: PreparedTable) -> dict[str, Any]:
+    """Return how large a case is, and how well known."""
+    head, truth = ground.table.head, ground.truth
+    return {
+        "table": case.table,
+        "half": case.half,
+        "is_main": case.is_main,
         "model": head.model,
         "concurrency": head.concurrency,
-        "client_batch": head.client_batch,
         "engine": head.engine if head.engine == OUR_ENGINE else "another engine",
         "objective": ground.objective,
         "cpu": head.host["host"].get("cpu", ""),
         "cores": head.host["host"]["cores"],
-        "cells": cells,
-        "feasible": len(truth.candidates),
-        "launches": len(ground.table.evaluations),
-        "optimum": truth.optimum,
+        "candidates": len(ground.problem.candidates.configurations),
+        "evaluations": len(ground.table.evaluations),
         "optimum_se": truth.optimum_se,
-        "default_regret": _finite(truth.regret(ground.problem.default)),
+        "default_regret": truth.regret(ground.problem.default),
         "trial_s": ground.trial_s,
-        "within": {
-            f"{share:g}": {
-                "tolerance": truth.tolerance(share),
-                "good_cells": len(truth.good(share)),
-                "random_median": scoring.random_median(cells, len(truth.good(share))),
-            }
-            for share in scoring.SHARES
-        },
-        "told_best": told_best(ground),
-        "simulator": simulator_error(ground),
+        "good": {f"{share:g}": len(truth.good(share)) for share in (TRIED, *SHARES)},
     }
-
-
-def told_best(ground: PreparedTable) -> dict[str, dict[str, float | None]]:
-    """Trials of a search that is told the best cells, and launches them in turn: what noise alone costs.
-
-    It recommends the one with the lowest mean so far, and knows nothing else of launches.
-
-    Returns:
-        By share: median and 90th percentile, None where fewer than that get there.
-    """
-    truth, objective = ground.truth, objectives.find_objective(ground.objective)
-    best = np.argsort(truth.log_mean)[:TOLD]
-    found: dict[str, list[float]] = {f"{share:g}": [] for share in scoring.SHARES}
-    for seed in range(TOLD_SEEDS):
-        bench = replay_search.make_evaluator(ground, Perturbations(), seed)
-        turns = np.random.default_rng(seed).permutation(best)
-        values: dict[Configuration, list[float]] = {}
-        recommended: list[Configuration | None] = []
-        for number in range(TOLD_TRIALS):
-            cell = truth.candidates[int(turns[number % len(turns)])]
-            measured = bench.evaluate(cell).measurement
-            if measured is not None:
-                values.setdefault(cell, []).append(math.log(objective.to_minimise(measured)))
-            means = {each: sum(logs) / len(logs) for each, logs in values.items()}
-            recommended.append(min(means, key=lambda each: means[each], default=None))
-        run = scoring.ReplayRun(
-            seed=seed, cells=(None,) * TOLD_TRIALS, recommended=tuple(recommended)
-        )
-        for share in scoring.SHARES:
-            found[f"{share:g}"].append(scoring.trials_to(run, truth.good(share)))
-    return {
-        share: {name: benchmark.rank(trials, part) for name, part in PARTS.items()}
-        for share, trials in found.items()
-    }
-
-
-def simulator_error(ground: PreparedTable) -> dict[str, float] | None:
-    """How far the prediction lies from the truth, over the feasible cells; None where there is none.
-
-    The level is taken out of the error of the logarithms, as the search takes it out.
-    """
-    if ground.profile is None or ground.objective not in prediction.OBJECTIVES:
-        return None
-    arena = prediction.with_prediction(ground.problem, ground.profile)
-    assert arena.prediction is not None
-    places = [arena.candidates.index_of(cell) for cell in ground.truth.candidates]
-    guess = np.log([arena.prediction[place] for place in places if place is not None])
-    errors = guess - ground.truth.log_mean
-    chosen = arena.predicted_best
-    return {
-        "rank_correlation": float(stats.spearmanr(guess, ground.truth.log_mean).statistic),
-        "argmin_regret": math.inf if chosen is None else ground.truth.regret(chosen),
-        "log_rmse": float(errors.std()),
-        "level": float(errors.mean()),
-    }
-
-
-def old_best_regret(ground: PreparedTable, before: PreparedTable) -> float:
-    """Return the regret, on this table, of another load's best cell; infinite if this table lacks it."""
-    return ground.truth.regret(before.truth.candidates[before.truth.best])
 
 
 def write(path: pathlib.Path, found: Mapping[str, Any]) -> None:
@@ -426,18 +396,16 @@ def write(path: pathlib.Path, found: Mapping[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """A line of progress."""
+    """Tell a person how far it is."""
     sys.stderr.write(f"{text}\n")
 
 
-def _finite(value: float) -> float | None:
-    return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
 def _plain(value: Any) -> Any:
-    """Five digits, and null for what JSON does not have."""
+    """Return four digits, and null for what JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return _finite(value) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else None
+    return value

@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner.lab.tables import table_files
 from tuner.lab.tables.table import BenchmarkTable
-from tuner.lab.tables.table_evaluator import log_cpu_per_request_of
+from tuner.measurement.host import log_cpu_per_request
 from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 
@@ -46,10 +46,8 @@ def deviations(table: BenchmarkTable, objective: Objective) -> Iterator[tuple[fl
     for launches in table.by_cell.values():
         rows = []
         for launch in launches:
-            measured, effort = (
-                table.measurement_of(launch),
-                log_cpu_per_request_of(table, launch),
-            )
+            measured = table.measurement_of(launch)
+            effort = None if measured is None else log_cpu_per_request(measured)
             if measured is not None and effort is not None:
                 rows.append((float(np.log(objective.to_minimise(measured))), effort))
         if len(rows) >= LEAST_LAUNCHES:

@@ -2,8 +2,10 @@
 
     python benchmarks/search/run.py [--jobs N] [--seeds 100] [--only NAME ...] [--page]
 
-Replays what `benchmarks/search/data` lacks, a file per table and condition, measures the samplers' own
-time, and writes `benchmarks/results/search.md`. Killed, it goes on where it was. Serves nothing.
+Replays what `benchmarks/search/data` lacks, measures the samplers' own time, and writes
+`benchmarks/results/search.md`. Killed, it goes on where it was. `--only` takes rows of `PROTOCOL.md`
+(tried, oracle, harm, peers, gallery, transfer, study, wrong, verdicts), cases and conditions, replays
+what they need and prints the rows instead of the page. Serves nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import measure
 import page
+import rows
 import timing
 from result import RESULTS, machine_facts
 
-from tuner.lab.tables import table_files
-
 HERE = pathlib.Path(__file__).resolve().parent
-TABLES = HERE.parent / "tables"
-DATA = HERE / "data"
-PACKAGES = {"optuna": "optuna", "smac": "smac", "skopt": "scikit-optimize"}
+PACKAGES = {
+    "optuna": "optuna",
+    "smac": "smac",
+    "skopt": "scikit-optimize",
+    "GPy": "GPy",
+    "torch": "torch",
+}
 """Modules whose versions matter, and their packages."""
 
 
@@ -35,76 +40,79 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--tables", type=pathlib.Path, default=TABLES, help="folder of tables")
-    parser.add_argument(
-        "--data", type=pathlib.Path, default=DATA, help="folder of what was replayed"
-    )
+    told = "folder of tables"
+    parser.add_argument("--tables", type=pathlib.Path, default=HERE.parent / "tables", help=told)
+    parser.add_argument("--cases", type=pathlib.Path, default=HERE / "cases.yaml", help="cases")
+    told = "folder of what was replayed"
+    parser.add_argument("--data", type=pathlib.Path, default=HERE / "data", help=told)
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder of the page")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: the cores"
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=100, help="searches of each condition; default 100"
-    )
-    parser.add_argument(
-        "--studies",
-        type=int,
-        default=measure.STUDIES,
-        help="studies with a verdict, over all tables together, of each kind; default 1000",
-    )
-    parser.add_argument(
-        "--peers",
-        default=",".join(measure.PEERS),
-        help="samplers to compare with, with commas between them; default: "
-        f"{', '.join(measure.PEERS)}, as far as they are installed (botorch takes many hours)",
-    )
-    parser.add_argument(
-        "--only", nargs="*", default=[], help="tables and conditions, by name; default: all"
-    )
-    parser.add_argument(
-        "--page", action="store_true", help="write the page from what is there alone"
-    )
+    told = "processes; default: the cores"
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help=told)
+    told = "searches of each condition; default 100"
+    parser.add_argument("--seeds", type=int, default=100, help=told)
+    told = "samplers to compare with, with commas between them; default: all that are installed"
+    parser.add_argument("--peers", default=",".join(measure.PEERS), help=told)
+    told = "rows, cases and conditions, by name; default: all"
+    parser.add_argument("--only", nargs="*", default=[], help=told)
+    told = "write the page from what is there alone"
+    parser.add_argument("--page", action="store_true", help=told)
     options = parser.parse_args()
-    for name in ("jobs", "seeds", "studies"):
+    for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: expected a whole number from 1")
     if not options.page:
-        replay(options)
+        replay(parser, options)
+    if options.only:
+        cases, _ = rows.read(options.data)
+        wanted = [key for key in rows.EVERY if key in options.only] or list(rows.EVERY)
+        named = {case.name for case in cases} & set(options.only)
+        cases = [case for case in cases if not named or case.name in named]
+        found = [rows.EVERY[key](cases) for key in wanted]
+        print("\n\n".join([page.overview(found), *map(page.section, found)]))
+        return 0
     try:
-        written = page.write(options.data, options.out)
+        print(page.write(options.data, options.out))
     except FileNotFoundError as error:
         sys.stderr.write(
             f"run.py: {error}; record tables with `tune record` into {options.tables}\n"
         )
         return 2
-    print(written)
     return 0
 
 
-def replay(options: argparse.Namespace) -> None:
+def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Fill the folder of the data."""
-    folders = [path for path in options.tables.glob("*") if table_files.is_table(path)]
-    if not folders:
-        return
-    grounds = measure.grounds_of(options.tables)
+    cases = measure.read_cases(options.cases)
+    only = set(options.only)
+    named = {case.name for case in cases} & only
+    is_some = bool(named) and "transfer" not in only  # which needs the other loads
+    some = [case for case in cases if case.name in named] if is_some else cases
+    grounds, left_out = measure.prepare(some, options.tables)
+    for text in left_out:
+        measure.say(f"left out: {text}")
     tasks = measure.tasks_of(
+        cases,
         grounds,
         data=options.data,
         peers=measure.installed(options.peers.split(",")),
         seeds=options.seeds,
-        studies=options.studies,
     )
-    tables, labels = set(options.only) & set(grounds), set(options.only) - set(grounds)
+    keys, labels = only & set(rows.EVERY), only & {task.label for task in tasks}
+    if unknown := only - named - keys - labels:
+        parser.error(f"--only {' '.join(sorted(unknown))}: no row, case or condition")
     wanted = [
         task
         for task in tasks
-        if (not tables or task.table in tables) and (not labels or task.label in labels)
+        if (not named or task.case.name in named)
+        # A sampler and a row may have one name, as oracle has.
+        and (not keys | labels or keys & set(task.condition.rows) or task.label in labels)
     ]
-    if any(not measure.is_done(task, grounds[task.table]) for task in wanted):
-        packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
-        measure.write(options.data / "machine.json", machine_facts(packages))
+    packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
+    measure.write(options.data / "machine.json", machine_facts(packages))
+    if not is_some:
+        measure.write(options.data / "left-out.json", {"cases": left_out})
     measure.run(wanted, grounds, data=options.data, jobs=options.jobs)
-    if not (options.data / "timing.json").exists() and not options.only:
+    if not only and not (options.data / "timing.json").exists():
         measure.say("the samplers' own time, among 5,000 configurations")
         measure.write(options.data / "timing.json", timing.measure())
 

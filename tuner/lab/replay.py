@@ -102,6 +102,8 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     own_s = [0.0] * spent
     is_shared = registry.takes(order.sampler, "earlier")  # its own process recommends
     for _ in range(order.trials - spent):
+        if order.max_s is not None and evaluator.seconds >= order.max_s:
+            break
         begun_s = time.perf_counter()
         trial = search.step()
         stepped_s = time.perf_counter() - begun_s
@@ -133,7 +135,7 @@ def verdict_of(
     default, best = ground.problem.default, search.recommend(keeps_default=False)
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):
-        return ReplayedVerdict(outcome="no difference shown", best=best)
+        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=evaluator.seconds)
     believed = final_selection.for_interleaving(believed)
     evaluations: tuple[RoundEvaluation, ...] = ()
 
@@ -176,10 +178,11 @@ def verdict_of(
     )
     found = compared.verdict(rounds)
     if found is None:
-        return ReplayedVerdict(outcome="no difference shown", best=best)
+        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=evaluator.seconds)
     return ReplayedVerdict(
         outcome=found.outcome,
         best=best,
+        seconds=evaluator.seconds,
         ratio=found.ratio,
         interval=found.interval,
         pairs=rounds.complete_rounds,

@@ -12,6 +12,7 @@ from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import table_evaluator as drawing
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
 from tuner.sampling import registry
+from tuner.sampling.arrays import Array
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.study import prediction, warm_start
@@ -22,13 +23,18 @@ from tuner.study.search import Search
 from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
 
-PredictionKind = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
+PredictionKind = Literal[
+    "profile", "discrete", "none", "shuffled", "inverted", "constant", "twice", "misleading"
+]
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
 """Kinds of prediction: from the table's profile, or deliberately misleading.
 
 `profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes that
-everything but the gateway is twice as fast.
+everything but the gateway is twice as fast; `misleading` is the truth, but for the best candidates
+and as many that lose `DECOY_LOSS`, which change places.
 """
+DECOYS, DECOY_LOSS = 1 / 40, 0.25
+"""Share of the candidates that a misleading prediction takes for the best, and what they lose."""
 OF_TAILS = frozenset({"p95", "p99", "consistency"})
 """Objectives that move with the tail of the latencies."""
 _APART = 1_000_003
@@ -42,6 +48,8 @@ class ReplaySpec:
     sampler: str
     trials: int
     seeds: tuple[int, ...]
+    max_s: float | None = None
+    """Time after which no further trial begins."""
     initial: int | None = None
     objective: str | None = None
     guess: PredictionKind = "profile"
@@ -90,6 +98,8 @@ def with_requested_prediction(
         logs = logs.max() + logs.min() - logs
     elif order.guess == "constant":
         logs = np.full_like(logs, logs.mean())
+    elif order.guess == "misleading":
+        logs = misleading(logs, ground)
     is_right = order.guess in {"profile", "twice"}
     return dataclasses.replace(
         problem,
@@ -97,6 +107,24 @@ def with_requested_prediction(
         latency=problem.latency if is_right else None,
         predicted_feasible=problem.predicted_feasible if is_right else None,
     )
+
+
+def misleading(logs: Array, ground: PreparedTable) -> Array:
+    """Return logs (m,) of the truth, of predictions where it is unknown, with decoys.
+
+    They correlate well with the truth, but the best candidates and the decoys have changed places.
+    """
+    truth = ground.truth
+    found = [ground.problem.candidates.index_of(cell) for cell in truth.candidates]
+    places = np.array(found, dtype=np.intp)
+    logs = logs + np.median(truth.log_mean - logs[places])
+    logs[places] = truth.log_mean
+    count = max(1, round(DECOYS * len(places)))
+    best = np.argsort(truth.log_mean, kind="stable")[:count]
+    apart = np.abs(truth.log_mean - truth.log_mean[truth.best] - math.log1p(DECOY_LOSS))
+    decoys = np.argsort(apart, kind="stable")[:count]
+    logs[places[best]], logs[places[decoys]] = truth.log_mean[decoys], truth.log_mean[best]
+    return logs
 
 
 def with_warm_start(

@@ -42,19 +42,18 @@ def sampler_result(
 
 
 def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Configuration) -> Array:
-    """Return finite regrets (runs, trials).
+    """Return finite regrets (runs, trials) of runs of equal length.
 
     Without a recommendation, the default's regret counts; if the recommendation fails, the worst
     feasible candidate's.
     """
+    return np.array([run_regrets(run, truth, default) for run in runs])
+
+
+def run_regrets(run: ReplayRun, truth: GroundTruth, default: Configuration) -> list[float]:
+    """Return the finite regret after each trial of a run, as `finite_regrets` does."""
     worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
-    kept = truth.regret(default)
-    kept = kept if math.isfinite(kept) else worst
-
-    def of(candidate: Configuration | None) -> float:
-        return kept if candidate is None else min(worst, truth.regret(candidate))
-
-    return np.array([[of(cell) for cell in run.recommended] for run in runs])
+    return [min(worst, truth.regret(default if one is None else one)) for one in run.recommended]
 
 
 def elapsed_s(run: ReplayRun) -> list[float]:

@@ -30,6 +30,8 @@ class ReplayedVerdict:
     outcome: VerdictOutcome
     best: Configuration | None
     """Verified configuration, or the default if none was better."""
+    seconds: float
+    """Time at the end of the study, search included."""
     ratio: float | None = None
     """Ratio of the best to the default, or None if they were not compared."""
     interval: Interval | None = None
