@@ -66,74 +66,97 @@ def test_the_page_lists_every_benchmark() -> None:
 STUDY = ROOT / "benchmarks" / "study"
 
 
-def launch(key: dict[str, float], mean_ms: float, **more: Any) -> dict[str, Any]:
-    """A row of one launch."""
+def launch(key: dict[str, Any], mean_ms: float, **more: Any) -> dict[str, Any]:
+    """One launch of a unit."""
     figures = {"mean_ms": mean_ms, "p99_ms": 3 * mean_ms, "throughput_per_s": 2e4 / mean_ms}
-    return (
-        {"key": {**key, "round": 0}, "status": "ok", "requests": 900, "errors": 0} | figures | more
-    )
+    counts = {"status": "ok", "requests": 900, "errors": 0, "configuration": {"replica.count": 2}}
+    return {"key": key} | counts | figures | more
 
 
 def data_of_every_kind(folder: pathlib.Path) -> None:
-    """A little of what `measure.py` keeps, of two models."""
+    """A little of what `measure.py` keeps."""
     rng = np.random.default_rng(0)
     took_ms = np.concatenate([rng.normal(10, 0.5, 300), rng.normal(30, 1, 200)])
     single = {"begun_s": list(np.linspace(0, 2, 500)), "took_ms": list(took_ms)}
-    failed = {"key": {"concurrency": 60, "round": 1}, "status": "failed", "reason": "killed"}
+    failed = {"key": {"concurrency": 60}, "status": "failed", "reason": "killed"}
+    one = {
+        "configurations": [[1], [2], [2], [4]],
+        "objectives": [9.0, None, 8.0, 6.0],
+        "profiling": 0,
+    }
+    roles = ("default", "random, half", "random", "gpy", "epsilon-greedy", "structured")
     search = {
-        "key": {"concurrency": 20, "seed": 0},
         "trials": 4,
-        "seconds": 2.0,
-        "guided": "gp",
-        "objectives": {"random": [9.0, None, 8.0, 7.0], "guided": [None, 9.0, 6.0, 5.0]},
-        "remeasured": {"random, half": [9.0, 9.5], "random": [7.5, 7.7], "guided": [6.0, 6.3]},
-        "quantiles": {
-            role: list(np.linspace(1, 12, 101)) for role in ("random, half", "random", "guided")
+        "knobs": ["replica.count"],
+        "searches": dict.fromkeys(roles[2:], one),
+        "winners": {role: {"replica.count": 2} for role in roles},
+        "rounds": {
+            role: [[9.0 - place, 2.0, 20.0, 30.0], None, [9.5 - place, 2.0, 21.0, 30.0]]
+            for place, role in enumerate(roles)
         },
     }
-    others = [{**search, "key": {"concurrency": n, "seed": 0}} for n in (5, 40, 60)]
-    kinds: dict[str, list[dict[str, Any]]] = {
-        "a": [launch({"concurrency": n}, 10, **single) for n in (5, 20)],
-        "b": [*(launch({"concurrency": n}, 2 + n) for n in (1, 20, 60)), failed],
-        "search": [search, *others],
-        "batch": [launch({"batching.max_size": n}, 20 / n) for n in (1, 4, 16)],
-        "replicas": [launch({"replica.count": n}, 20 / n) for n in (1, 2)],
-        "slo": [launch({"batching.slo_ms": n}, n) for n in (5, 20)],
+    again = {
+        "trials": 4,
+        "searches": {"gpy": one, "repeated": one},
+        "rounds": {"gpy": [[9.0, 1.0, 2.0, 3.0]] * 2, "repeated": [[10.0, 1.0, 2.0, 3.0]] * 2},
     }
-    for kind, rows in kinds.items():
-        for name in ("resnet-process", "gan-docker"):
-            lines = [{"machine": {"date": "2026-01-01"}}, *rows]
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            (folder / f"{kind}-{name}.jsonl").write_text(text, encoding="utf-8")
+    regrets = {role: [[0.2, 0.1], [0.3, 0.2]] for role in roles[2:]}
+    sampled = [
+        launch({"configuration": number, "concurrency": n, "client_batch": 1}, n + number)
+        for n in (1, 20)
+        for number in range(5)
+    ]
+    variant = {"model.variant": "resnet8", "concurrency": 1}
+    kinds: dict[str, dict[str, Any]] = {
+        "clusters": {"launches": [launch({"concurrency": n}, 10, **single) for n in (5, 20)]},
+        "growth": {"launches": [*(launch({"concurrency": n}, 2 + n) for n in (1, 20, 60)), failed]},
+        "sample": {"launches": sampled},
+        "repeated": again,
+        "replay": {"regrets": regrets, "repeated": [[10, 0.1], [15, 0.2]]},
+        "variants": {"launches": [launch(variant, 3.0)]},
+        "batch": {"launches": [launch({"batching.max_size": n}, 20 / n) for n in (1, 4, 16)]},
+        "replicas": {"launches": [launch({"replica.count": n}, 20 / n) for n in (1, 2)]},
+        "slo": {"launches": [launch({"batching.slo_ms": n}, n) for n in (5, 20)]},
+    }
+    head = {"model": "gan", "spawner": "docker", "concurrency": 20, "client_batch": 1, "seed": 0}
+    units = [({"kind": kind} | head | {"form": 0}, row) for kind, row in kinds.items()]
+    for n in (1, 5, 20, 60):
+        for seed in (0, 1):
+            load = {"concurrency": n, "seed": seed}
+            units.append(({"kind": "search"} | head | load | {"form": 0}, search))
+    for number, (unit, row) in enumerate(units):
+        kept = {"unit": unit, "machine": {"date": "2026-01-01"}, "minutes": 1.0, **row}
+        (folder / f"{unit['kind']}_{number}.json").write_text(json.dumps(kept), encoding="utf-8")
 
 
-def test_the_study_draws_every_figure_from_its_data(
+def test_the_study_draws_every_section_from_its_data(
     run_script: Run, tmp_path: pathlib.Path
 ) -> None:
-    """Each picture is well-formed SVG that the page shows, beside the claim; a row that failed is left out."""
+    """Each picture is well-formed SVG that the page shows; what failed is left out."""
     data_of_every_kind(tmp_path)
     folders = ("--data", str(tmp_path), "--out", str(tmp_path / "out"))
     done = run_script(str(STUDY / "draw.py"), *folders)
     assert done.code == 0, done.err
     page = (tmp_path / "out" / "study.md").read_text(encoding="utf-8")
     pictures = sorted((tmp_path / "out" / "study").glob("*.svg"))
-    assert len(pictures) == 8
+    assert len(pictures) == page.count(".svg)") == 11
     for picture in pictures:
         assert f"(study/{picture.name})" in page
         assert "nan" not in picture.read_text(encoding="utf-8").replace("(gan", "")
         assert ET.parse(picture).getroot().tag.endswith("svg")
-    assert page.count("Claim: ") == 8
-    assert "clusters: 2 at 5, 2 at 20" in page
+    assert page.count("Claim: ") == 13
+    assert "2 at 5, 2 at 20" in page
     assert "2 ms + 1 ms a request, R² 1.0000" in page
-    assert "gan (docker)" in page
+    assert "gpy shown better in 8 and worse in 0 of 8" in page, "7 over 6 ms in every search"
+    assert "Not measured yet" not in page
 
 
 def test_a_study_without_data_says_what_to_do(run_script: Run, tmp_path: pathlib.Path) -> None:
-    """And what is measured there is told by `--help`."""
+    """And the units to measure are told by `--list`."""
     done = run_script(str(STUDY / "draw.py"), "--data", str(tmp_path), "--out", str(tmp_path))
     assert done.code == 2
     assert "run measure.py first" in done.err
-    assert "--figure" in run_script(str(STUDY / "measure.py"), "--help").out
+    assert "search_resnet" in run_script(str(STUDY / "measure.py"), "--list").out
 
 
 CONCLUDED = """
@@ -213,3 +236,23 @@ def test_round_trips_fall_into_the_clusters_that_they_came_from(
     assert [cluster.share for cluster in found] == pytest.approx(
         [1 / len(centres)] * len(centres), abs=0.02
     )
+
+
+def test_the_optimum_stays_when_a_repeat_does_not_change_it(findings: types.ModuleType) -> None:
+    """The second five find a better one, the third five do not."""
+    values = [9.0, 8.0, None, 9.0, 9.0, 7.0, 9.0, 9.0, 9.0, 9.0, *[8.0] * 10]
+    assert findings.stays_at(list(range(20)), values) == 15
+    assert findings.stays_at(list(range(12)), [None] * 12) == 12
+
+
+def test_a_gain_that_falls_has_a_trend_below_zero_and_noise_has_none(
+    findings: types.ModuleType,
+) -> None:
+    """The interval of a steady fall excludes 0, that of equal gains in a random order does not."""
+    places = [1.0, 5.0, 20.0, 60.0] * 4
+    falls = findings.trend([(n, 2 - n / 60 + 0.01 * i) for i, n in enumerate(places)])
+    assert falls.interval.high < 0
+    assert falls.p < 0.01
+    rng = np.random.default_rng(1)
+    noise = findings.trend([(n, float(rng.normal())) for n in places])
+    assert noise.interval.low < 0 < noise.interval.high

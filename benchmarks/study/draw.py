@@ -1,9 +1,9 @@
-"""Draws the study's figures from `data/`, and writes their page.
+"""Draws the study from `data/`, and writes its page.
 
     python benchmarks/study/draw.py [--data DIR] [--out DIR]
 
-One picture per figure in `results/study/`, and `results/study.md` with the numbers beside the
-paper's claims. A figure without data is left out, and named. Measures nothing.
+Pictures in `results/study/`, and `results/study.md`: what was claimed, what was found and how sure,
+then a section for each question. A section without data is left out, and named. Measures nothing.
 """
 
 from __future__ import annotations
@@ -11,94 +11,108 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
+from collections.abc import Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import findings
+import records
 from pictures import SECTIONS, Section
-from records import DATA, Records, found
-from result import RESULTS
+from records import Row
+from result import RESULTS, Table
 
 HEAD = (
-    "# The study's figures\n\n"
-    "The figures of the design-space study that the tuner follows (tuning of a GAN, of OpenNMT and of "
-    "a ResNet behind a model server), and those of the Clipper review (100,000 queries at 20 "
-    "concurrent requests, closed loop), measured on this engine.\n"
-    "Each section has the claim, what was found here, a picture, and the numbers.\n"
-    "The models have the names and the tasks of the study's, and are much smaller, on small images and on number "
-    "words (docs/models.md); the machine has two cores; guided is the sampler `gp`, not the study's GPy with "
-    "expected improvement (`gpy` here), which has no figures on this page. So it is the claims that are tried "
-    "here, not the study's numbers that are measured again.\n"
+    "# The study again\n\n"
+    "The design-space study that the tuner follows (random search and Bayesian optimisation for a GAN, OpenNMT and "
+    "a ResNet behind a model server), and the Clipper review's figures, measured on this engine.\n"
+    "All searches of a unit take turns trial by trial, and their winners are measured side by side: random with 50 "
+    "trials, GPy with expected improvement after 25 random ones (the study's method), epsilon-greedy, and "
+    "`structured`, the default of `tune`.\n"
+    "The models have the names and the tasks of the study's and are much smaller; the machine has two cores. So its "
+    "claims are tried here, not its numbers measured again.\n"
 )
+NOT_HERE = """## Not measured here
+
+| item | reason |
+| --- | --- |
+| TensorFlow Serving; Keras beside TensorFlow | no server installs from a package; no model is a SavedModel |
+| GPU clock, GPU memory, containers with a GPU | the machine has no GPU |
+| 18 cores, 36 threads | the machine has two cores |
+| static batches padded to their full size | the engine pads no batch to a size; batches that wait are shown |
+| users that differ, stragglers, cost of asking five models under load | need a workload of their own |
+| Azure's function traces, Ott's reviews, SVHN, WMT | the data is not here |
+| what a cache gains | needs requests with a known popularity |
+| several machines, Pareto sets of components | not built |
+
+"""
 AGAIN = """## Run again
 
 ```
-python benchmarks/study/measure.py --figure a --model resnet --spawner docker    # b likewise; gan, opennmt
-python benchmarks/study/measure.py --figure c --model resnet --spawner docker    # and e
-python benchmarks/study/measure.py --figure d --model resnet --spawner docker --seconds 1 --warmup 0.3 --rounds 6
-python benchmarks/study/measure.py --figure batch --model reviews --spawner docker    # replicas, slo likewise
+python benchmarks/study/measure.py --minutes 60    # until `--list` shows no unit that waits
 python benchmarks/study/draw.py
 ```
 
-What is in `benchmarks/study/data` is not measured again. A model of which figure d lacks concurrencies was not
-measured there yet: a search takes five to seven minutes; the command of d goes on with them.
+What is in `benchmarks/study/data` is not measured again.
+
 """
 
 
-def data_of(figure: str, folder: pathlib.Path) -> list[Records]:
-    """The data of a figure; of c and e only those with a search at 20."""
-    kind, _ = SECTIONS[figure]
-    every = found(kind, folder)
-    if figure in {"c", "e"}:
-        every = [one for one in every if 20 in findings.by_key(one.rows, "concurrency")]
-    return every
+def first_table(sections: Sequence[Section]) -> str:
+    """Return claims, findings and certainty, one row a section."""
+    return Table(
+        title="## In short",
+        head=("claim", "found", "how sure"),
+        rows=[(one.claim, one.short, one.sure) for one in sections],
+        left=3,
+    ).text()
 
 
 def text_of(section: Section) -> str:
-    """One section of the page."""
+    """Return one section of the page."""
     sentences = "".join(f"- {sentence}\n" for sentence in section.found)
+    picture = f"![{section.title}](study/{section.name}.svg)\n\n" if section.picture else ""
+    tables = "\n\n".join(table.text() for table in section.tables)
     return (
-        f"## {section.title}\n\nClaim: {section.claim}.\n\n{sentences}\n"
-        f"![{section.title}](study/{section.name}.svg)\n\n{section.table.text()}\n"
+        f"## {section.title}\n\nClaim: {section.claim}.\n\nFound: {section.short} ({section.sure}).\n\n"
+        f"{sentences}\n{picture}{tables}\n"
     )
 
 
-def machines(every: list[Records]) -> str:
-    """Where and when the data was measured, one line for each that differs."""
-    told: dict[str, list[str]] = {}
-    for one in every:
-        facts = "; ".join(f"{name} {value}" for name, value in one.machine.items())
-        told.setdefault(facts, []).append(one.path.stem)
-    lines = "".join(f"- {facts} ({', '.join(names)})\n" for facts, names in told.items())
+def machines(rows: Sequence[Row]) -> str:
+    """Return where and when the data was measured, and how long it took."""
+    told: dict[str, float] = {}
+    for row in rows:
+        facts = "; ".join(f"{name} {value}" for name, value in row["machine"].items())
+        told[facts] = told.get(facts, 0.0) + row["minutes"]
+    lines = "".join(f"- {facts} ({minutes:.0f} minutes)\n" for facts, minutes in told.items())
     return f"## Machine\n\n{lines}"
 
 
 def main() -> int:
     """Draw what there is."""
-    parser = argparse.ArgumentParser(description="Draw the study's figures.", allow_abbrev=False)
-    parser.add_argument("--data", type=pathlib.Path, default=DATA, help="folder of the data")
+    parser = argparse.ArgumentParser(description="Draw the study.", allow_abbrev=False)
+    parser.add_argument(
+        "--data", type=pathlib.Path, default=records.DATA, help="folder of the data"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder of the page")
     options = parser.parse_args()
     pictures = options.out / "study"
     pictures.mkdir(parents=True, exist_ok=True)
-    texts, used, missing = [HEAD], [], []
-    for figure, (_, section_of) in SECTIONS.items():
-        data = data_of(figure, options.data)
-        if not data:
-            missing.append(figure)
-            continue
-        section = section_of(data)
-        (pictures / f"{section.name}.svg").write_text(section.picture, encoding="utf-8")
-        texts.append(text_of(section))
-        used += [one for one in data if one.path not in {each.path for each in used}]
-    if not used:
+    data = {kind: records.read(kind, options.data) for kind, _ in SECTIONS}
+    sections = [section_of(data[kind]) for kind, section_of in SECTIONS if data[kind]]
+    if not sections:
         print(f"draw.py: no data in {options.data}; run measure.py first", file=sys.stderr)
         return 2
-    if missing:
-        texts.append(f"Not measured yet: {', '.join(missing)}.\n")
+    for section in sections:
+        if section.picture is not None:
+            path = pictures / f"{section.name}.svg"
+            path.write_text(section.picture, encoding="utf-8")
+    missing = ", ".join(sorted(kind for kind, rows in data.items() if not rows))
+    texts = [HEAD, first_table(sections) + "\n", *map(text_of, sections)]
+    texts += [f"Not measured yet: {missing}.\n"] if missing else []
+    rows = [row for kind in data.values() for row in kind]
     page = options.out / "study.md"
-    page.write_text("\n".join([*texts, AGAIN, machines(used)]), encoding="utf-8")
-    print(f"{page}: {len(texts) - 1 - bool(missing)} figures")
+    page.write_text("\n".join([*texts, NOT_HERE + AGAIN + machines(rows)]), encoding="utf-8")
+    print(f"{page}: {len(sections)} sections")
     return 0
 
 

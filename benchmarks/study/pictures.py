@@ -1,11 +1,12 @@
-"""One section of the page for each figure: the claim, what was found, a picture and a table.
+"""One section of the page for each question: the claim, what was found, a picture and a table.
 
-In: the data of a figure, one `Records` per model. Out: `Section`s. Pure.
+In: the rows of a kind. Out: `Section`s. Pure.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -13,109 +14,124 @@ from typing import Any
 
 import findings
 import svg
-from records import Records
+from findings import Ratio
+from records import Row, name_of
 from result import Table
 
 from tuner.report import formatting
 
 RANDOM, GUIDED, HALF = svg.COLOURS[1], svg.COLOURS[0], svg.COLOURS[4]
 COLUMNS = 3
-ROLES = (("random, half", HALF), ("random", RANDOM), ("guided", GUIDED))
-FIVE = (5, 25, 50, 75, 95)
-"""Quantiles of a box plot: whiskers, quartiles, median."""
+SEARCHES = {
+    "random": RANDOM,
+    "gpy": GUIDED,
+    "epsilon-greedy": svg.COLOURS[2],
+    "structured": svg.COLOURS[3],
+}
+ROLES = ("default", "random, half", *SEARCHES)
+SIDES = (5, 20)
+"""Up to the first a concurrency is low, from the second on high."""
+FIGURES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": lambda one: one[0],
+    "spread": lambda one: one[2] - one[1],
+}
+"""Of a round's mean, p5, p95 and p99: what is compared."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What the page says of one figure."""
+    """What the page says of one question."""
 
     name: str
-    """Of the picture's file."""
+    """Name of the picture's file."""
     title: str
     claim: str
-    found: tuple[str, ...]
-    """One sentence a model."""
-    picture: str
-    table: Table
+    short: str
+    """What was found, in the page's first table."""
+    sure: str
+    """How sure that is."""
+    found: tuple[str, ...] = ()
+    picture: str | None
+    tables: tuple[Table, ...]
 
 
-def clusters(data: Sequence[Records]) -> Section:
-    """Figure a: single round trips, and the clusters that they lie in."""
-    panels, found, rows = [], [], []
+def clusters(data: Sequence[Row]) -> Section:
+    """Single round trips, and the clusters that they lie in."""
+    panels, told, rows = [], [], []
     for one in data:
-        told = []
-        for n, launches in findings.by_key(one.rows, "concurrency").items():
+        name, counts = name_of(one), []
+        for n, launches in findings.by_key(one["launches"], "concurrency").items():
             row = launches[0]
             groups = findings.clusters(row["took_ms"])
-            told.append(f"{len(groups)} at {n:g}")
+            counts.append(f"{len(groups)} at {n}")
             rows += [
-                (one.name, f"{n:g}", f"{group.median_ms:.3g}", f"{100 * group.share:.0f}")
+                (name, f"{n}", f"{group.median_ms:.3g}", f"{100 * group.share:.0f}")
                 for group in groups
             ]
             x = svg.linear("time, s", row["begun_s"])
-            y = svg.linear("round trip, ms", row["took_ms"])
-            panel = svg.Panel(f"{one.name}, {n:g} at a time", x, y)
+            panel = svg.Panel(
+                f"{name}, {n} at a time", x, svg.linear("round trip, ms", row["took_ms"])
+            )
             dots = zip(row["begun_s"], row["took_ms"], strict=True)
             panel.dots(dots, GUIDED, radius=1.3, opacity=0.5)
             for group in groups:
                 text = f"{group.median_ms:.3g} ms, {100 * group.share:.0f} %"
                 panel.level(group.median_ms, RANDOM, text)
             panels.append(panel)
-        found.append(f"{one.name}: clusters: {', '.join(told)}.")
+        told.append(f"{name}: {', '.join(counts)}")
     return Section(
         name="a_clusters",
         title="Round trips lie in clusters",
         claim="at 5 and at 20 concurrent requests, round trips lie in a few clusters",
+        short=f"clusters: {'; '.join(told)}",
+        sure="one launch each",
         found=(
-            *found,
             (
-                "As in the study. Two causes of them are known: at 20, more requests are in flight than fit "
-                "into a batch, so that some wait one batch longer than others; and a replica whose CPU quota "
-                "is spent (gan, opennmt) stands still to the end of the period of 100 ms."
+                "Two causes are known: at 20, more requests are in flight than fit into a batch, so that some wait one "
+                "batch longer; and a replica whose CPU quota is spent stands still to the end of its 100 ms."
             ),
         ),
         picture=svg.picture(panels, columns=2),
-        table=Table(
-            title="Clusters of round trips of one launch of the default configuration",
-            head=("model", "concurrency", "median, ms", "share, %"),
-            rows=rows,
+        tables=(
+            Table(
+                title="Clusters of round trips of one launch of the default configuration",
+                head=("model", "concurrency", "median, ms", "share, %"),
+                rows=rows,
+            ),
         ),
     )
 
 
-def growth(data: Sequence[Records]) -> Section:
-    """Figure b: the mean against the concurrency, with the line that fits best."""
-    panels, found, rows = [], [], []
+def growth(data: Sequence[Row]) -> Section:
+    """The mean against the concurrency, with the line that fits best."""
+    panels, told, rows = [], [], []
     for one in data:
-        by_concurrency = findings.by_key(one.rows, "concurrency")
+        by_concurrency = findings.by_key(one["launches"], "concurrency")
         line = findings.fit(by_concurrency)
         dots = [(n, row["mean_ms"]) for n, each in by_concurrency.items() for row in each]
         x = svg.linear("concurrent requests", by_concurrency)
-        y = svg.linear("mean round trip, ms", [mean for _, mean in dots])
-        panel = svg.Panel(one.name, x, y)
+        panel = svg.Panel(
+            name_of(one), x, svg.linear("mean round trip, ms", [mean for _, mean in dots])
+        )
         panel.dots(dots, GUIDED, opacity=0.6)
         if line is not None:
             ends = (min(by_concurrency), max(by_concurrency))
             fitted = [(n, line.base_ms + line.slope_ms * n) for n in ends]
             panel.line(fitted, RANDOM, dashed=True)
-            found.append(
-                f"{one.name}: {line.base_ms:.3g} ms + {line.slope_ms:.3g} ms a request, "
-                f"R² {line.r_squared:.4f}; farthest off the line: {100 * line.worst:.0f} % at "
-                f"{line.worst_at}."
+            told.append(
+                f"{name_of(one)}: {line.base_ms:.3g} ms + {line.slope_ms:.3g} ms a request, "
+                f"R² {line.r_squared:.4f}, at most {100 * line.worst:.0f} % off (at {line.worst_at})"
             )
         panels.append(panel)
         for n, each in by_concurrency.items():
-            mean = statistics.fmean(row["mean_ms"] for row in each)
-            residual = "" if line is None else f"{mean - line.base_ms - line.slope_ms * n:+.3g}"
+            means = [row["mean_ms"] for row in each]
             rate = statistics.fmean(row["throughput_per_s"] for row in each)
-            low, high = (end(row["mean_ms"] for row in each) for end in (min, max))
             rows.append(
                 (
-                    one.name,
-                    f"{n:g}",
-                    f"{mean:.4g}",
-                    f"{low:.4g} to {high:.4g}",
-                    residual,
+                    name_of(one),
+                    f"{n}",
+                    f"{statistics.fmean(means):.4g}",
+                    f"{min(means):.4g} to {max(means):.4g}",
                     f"{rate:,.0f}",
                 )
             )
@@ -123,361 +139,683 @@ def growth(data: Sequence[Records]) -> Section:
         name="b_growth",
         title="The mean round trip grows with the concurrency",
         claim="the mean round trip is linear in the number of concurrent requests",
+        short="; ".join(told),
+        sure="five launches at each concurrency",
         found=(
-            *found,
             (
-                "In a closed loop it has to be, as soon as the throughput no longer grows: mean = "
-                "concurrency / throughput (Little's law). Where the line is missed, batches still gain."
+                "In a closed loop it has to be, as soon as the throughput no longer grows: mean = concurrency / "
+                "throughput (Little's law). Where the line is missed, batches still gain."
             ),
         ),
         picture=svg.picture(panels, columns=COLUMNS),
-        table=Table(
-            title="Default configuration",
-            head=(
-                "model",
-                "concurrency",
-                "mean, ms",
-                "launches, ms",
-                "off the line, ms",
-                "requests/s",
+        tables=(
+            Table(
+                title="Default configuration",
+                head=("model", "concurrency", "mean, ms", "launches, ms", "requests/s"),
+                rows=rows,
             ),
-            rows=rows,
         ),
     )
 
 
-def progress(data: Sequence[Records]) -> Section:
-    """Figure c: the best so far, trial by trial."""
-    panels, found, rows = [], [], []
+def progress(data: Sequence[Row]) -> Section:
+    """The best so far, trial by trial, of the first search at 20."""
+    panels, rows = [], []
+    better = count = 0
     for one in data:
-        row = _at(one, 20)
-        half = row["trials"] // 2
         lines = {
-            role: findings.best_so_far(row["objectives"][role]) for role in ("random", "guided")
+            name: findings.best_so_far([*[None] * found["profiling"], *found["objectives"]])
+            for name, found in one["searches"].items()
         }
-        seen = [value for each in row["objectives"].values() for value in each if value]
-        x = svg.linear("trial", [row["trials"]])
-        y = svg.linear(
-            "mean round trip, ms",
-            [*seen[:1], *(2 * v for line in lines.values() for v in line[-1:])],
-        )
-        panel = svg.Panel(f"{one.name}, 20 at a time", x, y)
-        for role, colour in (("random", RANDOM), ("guided", GUIDED)):
-            dots = [(i, value) for i, value in enumerate(row["objectives"][role], 1) if value]
-            panel.dots(dots, colour, radius=1.8, opacity=0.35)
-            steps = _steps(lines[role])
-            name = (
-                role
-                if role == "random"
-                else f"{half} spread, {row['trials'] - half} {row['guided']}"
-            )
-            panel.line(steps, colour, name=f"best so far: {name}")
-        panel.mark(half + 0.5, "guided from here")
+        half = one["trials"] // 2
+        better += lines["gpy"][-1] < lines["gpy"][half - 1]
+        count += 1
+        for name, line in lines.items():
+            cells = (formatting.number(line[i - 1]) for i in (1, half, one["trials"]))
+            rows.append((_load(one), name, *cells, str(_reached(line))))
+        if one["unit"]["concurrency"] != 20 or one["unit"]["seed"]:
+            continue
+        ends = [2 * line[-1] for line in lines.values() if math.isfinite(line[-1])]
+        x = svg.linear("trial", [one["trials"]])
+        panel = svg.Panel(_load(one), x, svg.linear("mean round trip, ms", ends))
+        for name, line in lines.items():
+            panel.line(_steps(line), SEARCHES[name], name=f"best so far: {name}")
+        panel.mark(half + 0.5, "GPy guided from here")
         panels.append(panel)
-        ends = {role: line[-1] for role, line in lines.items()}
-        reached = {role: _reached(line) for role, line in lines.items()}
-        found.append(
-            f"{one.name}: after {row['trials']} trials random has seen {ends['random']:.3g} ms, "
-            f"guided {ends['guided']:.3g} ms."
-        )
-        rows += [
-            (
-                one.name,
-                role,
-                *(f"{lines[role][i - 1]:.4g}" for i in (1, half, row["trials"])),
-                str(reached[role]),
-            )
-            for role in lines
-        ]
     return Section(
         name="c_progress",
-        title="Progress of the search at 20 concurrent requests",
+        title="Progress of the searches",
         claim="after the random half, guided trials go on getting better",
-        found=(
-            *found,
-            (
-                "Guided trials go on getting better where something is left to gain: the best of gan is a "
-                "plain that either search meets early. A best so far is the luckiest of many single "
-                "measurements; what the winners are worth is in the next two sections."
+        short=f"GPy saw a better value in its guided half in {better} of {count} searches",
+        sure="the best of many single measurements is also the luckiest",
+        found=("What the winners are worth is in the next section.",),
+        picture=svg.picture(panels, columns=COLUMNS) if panels else None,
+        tables=(
+            Table(
+                title="Best mean round trip seen, ms",
+                head=("search", "sampler", "first trial", "half", "end", "within 5 % at trial"),
+                rows=rows,
+                left=2,
             ),
-        ),
-        picture=svg.picture(panels, columns=COLUMNS),
-        table=Table(
-            title="Best mean round trip seen, ms",
-            head=(
-                "model",
-                "search",
-                "first trial",
-                "half",
-                "end",
-                "within 5 % of its end at trial",
-            ),
-            rows=rows,
         ),
     )
 
 
-def gains(data: Sequence[Records]) -> Section:
-    """Figure d: random over guided, as the study compared them and fairly."""
-    panels, found, rows = [], [], []
-    for one in data:
-        known = {
-            n: [value for row in each if (value := findings.gain(row)) is not None]
-            for n, each in findings.by_key(one.rows, "concurrency").items()
-        }
-        known = {n: each for n, each in known.items() if each}
-        seconds = {row["key"]["concurrency"]: row["seconds"] for row in one.rows}
-        every = [value for each in known.values() for value in each]
-        if not every:
-            continue
-        ends = [end for value in every for end in (value.interval.low, value.interval.high) if end]
-        places = sorted(known)
-        x = svg.linear("concurrent requests", places)
-        heights = [value.as_studied for value in every] + [value.fair for value in every]
-        top = min(max(ends), 1.5 * max(heights))
-        y = svg.linear("random / guided", [*heights, top, 1.0])
-        panel = svg.Panel(one.name, x, y)
-        panel.level(1.0, svg.GREY)
-        for value_of, colour, name in (
-            (lambda value: value.as_studied, HALF, "half against all, as seen"),
-            (lambda value: value.fair, GUIDED, "equal budgets, re-measured"),
-        ):
-            means = [(n, statistics.geometric_mean(map(value_of, known[n]))) for n in places]
-            panel.line(means, colour, name=name)
-            panel.dots([(n, value_of(value)) for n in places for value in known[n]], colour)
-        for n in places:
-            for value in known[n]:
-                panel.bar(n, value.interval.low or 0.0, value.interval.high or top, GUIDED)
-                rows.append(
-                    (
-                        one.name,
-                        f"{n:g}",
-                        f"{seconds[n]:g}",
-                        f"{value.as_studied:.3g}",
-                        f"{value.fair:.3g}",
-                        formatting.interval(value.interval),
-                    )
-                )
-        panels.append(panel)
-        trends = [
-            findings.trend({n: list(map(value_of, known[n])) for n in places})
-            for value_of in (lambda value: value.as_studied, lambda value: value.fair)
-        ]
-        better = sum((value.interval.low or 0.0) > 1 for value in every)
-        worse = sum((value.interval.high or math.inf) < 1 for value in every)
-        said = (
-            f"{one.name}: fairly compared, guided is shown to be better in {better} and worse in {worse} "
-            f"of {len(every)} searches"
-        )
-        if trends[0] is not None and trends[1] is not None:
-            said += (
-                "; rank correlation of the gain with the concurrency: as the study compared "
-                f"{trends[0][0]:+.2f} (p {trends[0][1]:.2g}), fairly {trends[1][0]:+.2f} "
-                f"(p {trends[1][1]:.2g})"
+def gains(data: Sequence[Row]) -> Section:
+    """Random over guided against the concurrency, as the study compared them and fairly."""
+    known = [
+        (one, fair)
+        for one in data
+        if one["unit"]["client_batch"] == 1 and (fair := _mean_ratio(one, "random", "gpy"))
+    ]
+    panels, pooled = [], []
+    rows, trends = [], []
+    for name, each in itertools.groupby(known, key=lambda pair: name_of(pair[0])):
+        units = list(each)
+        fair = [(one["unit"]["concurrency"], ratio.value) for one, ratio in units]
+        middle = statistics.geometric_mean([value for _, value in fair])
+        pooled += [(n, value / middle) for n, value in fair]
+        panels.append(_gain_panel(name, units))
+        trends.append(_trend_row(name, fair))
+        rows += [
+            (
+                _load(one),
+                *(
+                    _said(ratio)
+                    for second in ("gpy", "epsilon-greedy", "structured")
+                    for ratio in [_mean_ratio(one, "random", second)]
+                ),
+                _said(_mean_ratio(one, "random, half", "gpy")),
+                "–" if (seen := findings.as_studied(one)) is None else f"{seen:.3g}",
+                _said(_mean_ratio(one, "default", "structured")),
             )
-        found.append(f"{said}.")
+            for one, _ in units
+        ]
+    trends.append(_trend_row("all, each over its own mean", pooled))
+    found = [_tally(known, role) for role in ("gpy", "epsilon-greedy", "structured")]
+    low, high = _sides([(one["unit"]["concurrency"], ratio.value) for one, ratio in known])
+    difference = findings.apart(high, low)
+    short = "too few searches"
+    if difference is not None:
+        short = (
+            f"gain of GPy over random at high concurrency over that at low: {_said(difference)}; "
+            + ("it rises", "no difference shown", "it falls")[1 - difference.outcome]
+        )
+    found.append(
+        "The study contradicts itself: its introduction finds the gain largest where the concurrency is low, its "
+        f"abstract and its conclusion where it is high. Here (low: up to {SIDES[0]}; high: from {SIDES[1]} on; "
+        f"{len(low)} and {len(high)} searches): {short}."
+    )
     return Section(
         name="d_gains",
-        title="Gain of the best guided over the best random configuration",
-        claim="the gain rises with the concurrency (abstract and conclusion); it is large where that is low "
-        "(introduction)",
+        title="Gain of the guided over the random search",
+        claim="Bayesian optimisation beats random search, and the more, the higher the concurrency (abstract, "
+        "conclusion), or the lower (introduction)",
+        short=f"{_tally(known, 'gpy')} {short}",
+        sure=f"{len(known)} searches with 50 trials each; 95 % intervals over searches",
         found=(
             *found,
             (
-                "The study set 25 random trials against 25 random and 25 guided ones: twice the budget, and "
-                "the best single measurement of each. The fair comparison gives both the same budget, and "
-                "measures the winners anew on fresh starts, in turn."
-            ),
-            (
-                "The claim is not borne out: fairly compared, no model's gain rises over its concurrencies, "
-                "and that of resnet falls. As figure c shows, many configurations here are nearly as good as "
-                "the best, and 50 random ones mostly meet one of them; what is left then is less than single "
-                "launches of a second tell apart. One search stands at each concurrency: its interval is that "
-                "of the two winners, and says nothing of another search, so that neither a rise nor a fall of "
-                "a few points is proof."
-            ),
-            (
-                "The study contradicts itself here: its abstract and its conclusion have the gain rise with the "
-                "concurrency, its introduction has guidance pay where the concurrency is low. Of the two, what "
-                "resnet shows, more at 5 than at 20 and nothing from 40 on, is nearer to the introduction."
+                "The study set 25 random trials against 25 random and 25 guided ones, by their best single "
+                "measurements. Here each search has 50 trials, and the winners are measured side by side."
             ),
         ),
-        picture=svg.picture(panels, columns=COLUMNS),
-        table=Table(
-            title="Mean round trip of random over that of guided",
-            head=(
-                "model",
-                "concurrency",
-                "a trial's seconds",
-                "as the study compared",
-                "fair",
-                "95 % interval",
+        picture=svg.picture(panels, columns=COLUMNS) if panels else None,
+        tables=(
+            Table(
+                title="Rank correlation of the gain with the concurrency, over searches",
+                head=("model", "searches", "correlation", "95 % interval", "p", "high over low"),
+                rows=trends,
             ),
-            rows=rows,
+            Table(
+                title="Mean round trip of the first winner over that of the second, with 95 % intervals of the rounds",
+                head=(
+                    "search",
+                    "random / gpy",
+                    "random / epsilon-greedy",
+                    "random / structured",
+                    "random, half / gpy",
+                    "as the study compared",
+                    "default / structured",
+                ),
+                rows=rows,
+            ),
         ),
     )
 
 
-def boxes(data: Sequence[Records]) -> Section:
-    """Figure e: round trips of the winners, as boxes."""
-    panels, found, rows = [], [], []
+def consistency(data: Sequence[Row]) -> Section:
+    """Spread of the winners' round trips."""
+    panels, rows = [], []
+    ratios = []
     for one in data:
-        row = _at(one, 20)
-        quantiles = {role: row["quantiles"][role] for role, _ in ROLES if role in row["quantiles"]}
-        labels = {
-            "random, half": f"random, {row['trials'] // 2}",
-            "random": f"random, {row['trials']}",
-            "guided": f"guided, {row['trials']}",
+        rounds = {role: [r for r in one["rounds"].get(role, ()) if r] for role in ROLES}
+        rounds = {role: each for role, each in rounds.items() if each}
+        ratio = findings.ratio(one, "random", "gpy", FIGURES["spread"])
+        ratios += [ratio] if ratio else []
+        cells = [
+            "–"
+            if role not in rounds
+            else " to ".join(f"{statistics.fmean(r[i] for r in rounds[role]):.3g}" for i in (1, 2))
+            for role in ROLES
+        ]
+        rows.append((_load(one), *cells, _said(ratio)))
+        is_shown = (one["unit"]["concurrency"], one["unit"]["client_batch"]) in {(5, 4), (20, 1)}
+        if not is_shown or one["unit"]["seed"] or not rounds:
+            continue
+        middles = {
+            role: [statistics.fmean(r[i] for r in each) for i in range(3)]
+            for role, each in rounds.items()
         }
-        tops = [quantiles[role][FIVE[-1]] for role in quantiles]
-        x = svg.named("search, trials", [labels[role] for role in quantiles])
-        panel = svg.Panel(f"{one.name}, 20 at a time", x, svg.linear("round trip, ms", tops))
-        for place, role in enumerate(quantiles):
-            five = [quantiles[role][share] for share in FIVE]
-            panel.box(place, five, dict(ROLES)[role])
-            mean = statistics.geometric_mean(row["remeasured"][role])
-            rows.append(
-                (one.name, labels[role], *(f"{value:.4g}" for value in five), f"{mean:.4g}")
-            )
-        panels.append(panel)
-        means = {role: statistics.geometric_mean(row["remeasured"][role]) for role in quantiles}
-        found.append(
-            f"{one.name}: mean over fresh starts "
-            + ", ".join(f"{labels[role]}: {mean:.4g} ms" for role, mean in means.items())
-            + "."
+        panel = svg.Panel(
+            _load(one),
+            svg.named(
+                "winner",
+                [
+                    role.replace("epsilon-", "ε-").replace("structured", "struct.")
+                    for role in rounds
+                ],
+            ),
+            svg.linear("round trip, ms: p5, mean, p95", [m[2] for m in middles.values()]),
         )
+        for place, (role, (mean, low, high)) in enumerate(middles.items()):
+            colour = SEARCHES.get(role, HALF if role != "default" else svg.GREY)
+            panel.bar(place, low, high, colour)
+            panel.dots([(place, mean)], colour)
+        panels.append(panel)
+    over = findings.joined([one.value for one in ratios])
+    narrower = sum(one.outcome > 0 for one in ratios)
+    wider = sum(one.outcome < 0 for one in ratios)
     return Section(
-        name="e_boxes",
-        title="Round trips of the best configurations",
-        claim="the guided search's best configuration is quicker and more consistent than random's",
-        found=(
-            *found,
-            (
-                "So it is for resnet and opennmt; for gan all three found equally good ones. Boxes are of one "
-                "launch each, means of several."
+        name="e_consistency",
+        title="Consistency of the winners",
+        claim="the round trips of the guided search's best spread less than those of random's (p5 to p95)",
+        short=f"spread of random over that of GPy: {_said(over)}; narrower in {narrower}, wider in {wider} of "
+        f"{len(ratios)}",
+        sure="95 % interval over searches; each is of winners side by side",
+        picture=svg.picture(panels, columns=COLUMNS) if panels else None,
+        tables=(
+            Table(
+                title="p5 to p95 in ms, mean over the rounds",
+                head=("search", *ROLES, "spread, random / gpy"),
+                rows=rows,
             ),
         ),
+    )
+
+
+def winners(data: Sequence[Row]) -> Section:
+    """The winning configurations, and how they move with the concurrency."""
+    panels, rows, told = [], [], []
+    for name, each in itertools.groupby(data, key=name_of):
+        units = list(each)
+        knobs = [k for k in ("replica.count", "batching.max_size") if k in units[0]["knobs"]]
+        places = [one for one in units if one["unit"]["client_batch"] == 1]
+        dots = {
+            knob: [
+                (one["unit"]["concurrency"], one["winners"][role][knob])
+                for one in places
+                for role in ("gpy", "structured")
+                if role in one["winners"]
+            ]
+            for knob in knobs
+        }
+        values = [value for each in dots.values() for _, value in each]
+        if values:
+            panel = svg.Panel(
+                name,
+                svg.linear("concurrent requests", [n for n, _ in dots[knobs[0]]]),
+                svg.linear("value of the winner", values),
+            )
+            for knob, colour in zip(knobs, svg.COLOURS, strict=False):
+                panel.dots(dots[knob], colour, opacity=0.6, name=knob)
+                moves = findings.trend(dots[knob])
+                if moves is not None:
+                    told.append(
+                        f"{name}, {knob}: {moves.rho:+.2f} ({formatting.interval(moves.interval)})"
+                    )
+            panels.append(panel)
+        for one in units:
+            rows += [
+                (_load(one), role, *(_knobs(one["winners"][role]),))
+                for role in ("random", "gpy", "structured")
+                if role in one["winners"]
+            ]
+    return Section(
+        name="f_winners",
+        title="Winning configurations",
+        claim="the optimum (batch 32, 2,778 us, 1 replica of 0.6 cores and 4,400 MB at 5 concurrent requests of 4 "
+        "items) is found by the search; knobs do not just grow with the concurrency",
+        short=f"rank correlation of the winners' knobs with the concurrency: {'; '.join(told) or 'too few'}",
+        sure="winners of GPy and structured; bootstrap 95 % intervals; equally good ones differ widely",
+        picture=svg.picture(panels, columns=COLUMNS) if panels else None,
+        tables=(
+            Table(title="Winners", head=("search", "sampler", "configuration"), rows=rows, left=3),
+        ),
+    )
+
+
+def sample(data: Sequence[Row]) -> Section:
+    """Table 1: random configurations in several environments."""
+    tables, panels, told = [], [], []
+    for one in data:
+        cells: dict[tuple[int, int], dict[int, list[float]]] = {}
+        told_of = {}
+        for row in one["launches"]:
+            key = row["key"]
+            told_of[key["configuration"]] = row["configuration"]
+            if row["status"] == "ok":
+                at = cells.setdefault((key["concurrency"], key["client_batch"]), {})
+                at.setdefault(key["configuration"], []).append(row["mean_ms"])
+        means = {
+            at: {c: statistics.fmean(v) for c, v in each.items()} for at, each in cells.items()
+        }
+        names = [f"{n}" if items == 1 else f"{n} x {items}" for n, items in means]
+        tables.append(
+            Table(
+                title=f"{name_of(one)}: mean round trip in ms, by concurrent requests (x items)",
+                head=("configuration", *names),
+                rows=[
+                    (
+                        "default" if not number else _knobs(configuration),
+                        *(
+                            f"{each[number]:.3g}" if number in each else "failed"
+                            for each in means.values()
+                        ),
+                    )
+                    for number, configuration in told_of.items()
+                ],
+            )
+        )
+        orders = [
+            trend.rho
+            for first, second in itertools.combinations(means.values(), 2)
+            if len(both := sorted(set(first) & set(second))) >= 4
+            and (trend := findings.trend([(first[c], second[c]) for c in both]))
+        ]
+        if orders:
+            told.append(f"{name_of(one)}: {min(orders):.2f} to {max(orders):.2f}")
+        panel = svg.Panel(
+            name_of(one),
+            svg.named("concurrent requests (x items)", names),
+            svg.linear("mean over the default's", [3.0]),
+        )
+        panel.level(1.0, svg.GREY)
+        for number in told_of:
+            dots = [
+                (place, each[number] / each[0])
+                for place, each in enumerate(means.values())
+                if number in each and 0 in each
+            ]
+            panel.line(dots, svg.COLOURS[number % len(svg.COLOURS)])
+        panels.append(panel)
+    return Section(
+        name="g_sample",
+        title="Random configurations in several environments (table 1)",
+        claim="which configuration is good depends on the environment",
+        short=f"rank correlation of the same configurations between two environments: {'; '.join(told)}",
+        sure="ten random configurations and the default, three launches each",
         picture=svg.picture(panels, columns=COLUMNS),
-        table=Table(
-            title="Round trips of the winners' first fresh start, and the mean over all of them, ms",
-            head=("model", "search, trials", *(f"p{share}" for share in FIVE), "mean"),
-            rows=rows,
+        tables=tuple(tables),
+    )
+
+
+def repeated(data: Sequence[Row]) -> Section:
+    """The study's other rule: five iterations, repeated until the optimum stays."""
+    rows, ratios, ends = [], [], []
+    for one in data:
+        found = one["searches"]["repeated"]
+        count = findings.stays_at(found["configurations"], found["objectives"])
+        ratio = _mean_ratio(one, "repeated", "gpy")
+        ends.append(count)
+        ratios += [ratio] if ratio else []
+        rows.append((_load(one), f"{count // 5 - 1}", f"{count}", _said(ratio)))
+    over = findings.joined([one.value for one in ratios])
+    return Section(
+        name="h_repeated",
+        title="Five iterations, repeated until the optimum stays",
+        claim="repeating GPy's five iterations until the optimum stays finds it",
+        short=f"it ended after {statistics.fmean(ends):.3g} of {data[0]['trials']} trials; mean over that of "
+        f"25 + 25 trials: {_said(over)}",
+        sure=f"{len(data)} searches",
+        found=(
+            (
+                "Read as: five random trials, then five guided ones at a time on all that is known, until a repeat "
+                "leaves the best value seen where it was."
+            ),
+        ),
+        picture=None,
+        tables=(
+            Table(
+                title="Winner of the rule over that of 25 random and 25 guided trials, side by side",
+                head=("search", "repeats", "trials", "mean over that of 25 + 25"),
+                rows=rows,
+            ),
+        ),
+    )
+
+
+def replays(data: Sequence[Row]) -> Section:
+    """Replayed searches on recorded tables, whose true values are known."""
+    panels, rows, told = [], [], []
+    for name, each in itertools.groupby(data, key=lambda row: row["unit"]["model"]):
+        blocks = list(each)
+        regrets = {
+            sampler: [pair for block in blocks for pair in block["regrets"][sampler]]
+            for sampler in SEARCHES
+        }
+        repeats = [pair for block in blocks for pair in block["repeated"]]
+        seeds = len(repeats)
+        gain = findings.joined(
+            [
+                (1 + random[1]) / (1 + guided[1])
+                for random, guided in zip(regrets["random"], regrets["gpy"], strict=True)
+            ]
+        )
+        half = findings.joined(
+            [
+                (1 + random[0]) / (1 + guided[1])
+                for random, guided in zip(regrets["random"], regrets["gpy"], strict=True)
+            ]
+        )
+        told.append(f"{name} {_said(gain)}")
+        means = [
+            f"{100 * statistics.fmean(pair[1] for pair in each):.1f}" for each in regrets.values()
+        ]
+        rows.append(
+            (
+                name,
+                f"{seeds}",
+                *means,
+                _said(gain),
+                _said(half),
+                (
+                    f"{100 * statistics.fmean(regret for _, regret in repeats):.1f} after "
+                    f"{statistics.fmean(count for count, _ in repeats):.0f}"
+                ),
+            )
+        )
+        panel = svg.Panel(
+            name,
+            svg.named("sampler", [one.replace("epsilon-", "ε-") for one in SEARCHES]),
+            svg.linear(
+                "regret after all trials, %", [100 * p[1] for e in regrets.values() for p in e]
+            ),
+        )
+        for place, (sampler, pairs) in enumerate(regrets.items()):
+            ordered = sorted(100 * pair[1] for pair in pairs)
+            five = [ordered[round(q * (seeds - 1))] for q in (0.05, 0.25, 0.5, 0.75, 0.95)]
+            panel.box(place, five, SEARCHES[sampler])
+        panels.append(panel)
+    return Section(
+        name="i_replays",
+        title="The same searches, replayed on recorded tables",
+        claim="as above; many seeds, and true values instead of measured ones",
+        short=f"gain of GPy over random: {'; '.join(told)}",
+        sure="95 % intervals over seeds; replays of recorded launches, not measured again",
+        picture=svg.picture(panels, columns=2),
+        tables=(
+            Table(
+                title="Regret after all trials, %, and the true mean of random's choice over that of GPy's",
+                head=(
+                    "table",
+                    "seeds",
+                    *SEARCHES,
+                    "random / gpy",
+                    "random, half / gpy",
+                    "until the optimum stays",
+                ),
+                rows=rows,
+            ),
+        ),
+    )
+
+
+def variants(data: Sequence[Row]) -> Section:
+    """Latency of the model's variants, whose accuracy differs."""
+    rows, told = [], []
+    for one in data:
+        cells: dict[tuple[str, int], list[float]] = {}
+        for row in one["launches"]:
+            if row["status"] == "ok":
+                key = (row["key"]["model.variant"], row["key"]["concurrency"])
+                cells.setdefault(key, []).append(row["mean_ms"])
+        rows += [
+            (name, f"{n}", f"{statistics.fmean(v):.3g}", f"{min(v):.3g} to {max(v):.3g}")
+            for (name, n), v in cells.items()
+        ]
+        told += [f"{name} at {n}: {statistics.fmean(v):.3g} ms" for (name, n), v in cells.items()]
+    return Section(
+        name="j_variants",
+        title="Accuracy against latency",
+        claim="a less accurate model answers sooner (Clipper's trade-off)",
+        short="; ".join(told),
+        sure="five launches each; accuracies 0.907, 0.920 and 0.930 of 10,000 (model.yaml)",
+        picture=None,
+        tables=(
+            Table(
+                title="Default configuration",
+                head=("variant", "concurrency", "mean, ms", "launches, ms"),
+                rows=rows,
+            ),
         ),
     )
 
 
 def reviewed(
-    name: str, knob: str, axis: str, title: str, claim: str, differs: str, *, is_log: bool
-) -> Callable[[Sequence[Records]], Section]:
-    """A figure of the Clipper review: throughput and latency against one knob."""
+    name: str, knob: str, axis: str, title: str, claim: str, *, is_log: bool
+) -> Callable[[Sequence[Row]], Section]:
+    """A figure of the Clipper review: throughput and total time against one knob."""
 
-    def section(data: Sequence[Records]) -> Section:
-        rates, latencies, found, rows = [], [], [], []
+    def section(data: Sequence[Row]) -> Section:
+        panels: dict[str, svg.Panel] = {}
+        rows, told = [], []
         for one in data:
-            by_value = findings.by_key(one.rows, knob)
-            places = sorted(by_value)
-            if len(places) < 2:
+            unit = one["unit"]
+            by_value = findings.by_key(one["launches"], knob)
+            if len(by_value) < 2:
                 continue
-            x = svg.listed(axis, places, is_log=is_log)
             rate = {
-                n: statistics.fmean(row["throughput_per_s"] for row in by_value[n]) for n in places
+                n: statistics.fmean(row["throughput_per_s"] for row in each)
+                for n, each in by_value.items()
             }
-            panel = svg.Panel(one.name, x, svg.linear("requests/s", rate.values()))
-            panel.line(rate.items(), GUIDED)
-            panel.dots(rate.items(), GUIDED)
-            rates.append(panel)
-            p99 = {n: statistics.fmean(row["p99_ms"] for row in by_value[n]) for n in places}
-            mean = {n: statistics.fmean(row["mean_ms"] for row in by_value[n]) for n in places}
-            panel = svg.Panel(one.name, x, svg.linear("round trip, ms", p99.values()))
-            panel.line(p99.items(), RANDOM, name="p99")
-            panel.line(mean.items(), GUIDED, name="mean")
-            latencies.append(panel)
-            top = max(places, key=rate.__getitem__)
-            found.append(
-                f"{one.name}: {rate[places[0]]:,.0f} requests/s at {places[0]:g}, most at {top:g}: "
-                f"{rate[top]:,.0f} ({rate[top] / rate[places[0]]:.2f} x)."
+            label = _form(unit)
+            first, top = min(rate), max(rate, key=rate.__getitem__)
+            last = max(rate)
+            told.append(
+                f"{unit['model']}, {label}: {rate[top] / rate[first]:.2f} x from {first} to {top}"
+                + ("" if top == last else f", {rate[last] / rate[top]:.2f} x from there to {last}")
             )
-            rows += [
-                (
-                    one.name,
-                    f"{n:g}",
-                    f"{rate[n]:,.0f}",
-                    f"{mean[n]:.4g}",
-                    f"{p99[n]:.4g}",
-                    f"{sum(row['requests'] for row in by_value[n]):,}",
-                    str(sum(row["errors"] for row in by_value[n])),
+            title_of = f"{unit['model']}, {unit['concurrency']} clients"
+            if title_of not in panels:
+                same = [
+                    row["throughput_per_s"]
+                    for other in data
+                    if (other["unit"]["model"], other["unit"]["concurrency"])
+                    == (unit["model"], unit["concurrency"])
+                    for row in other["launches"]
+                    if row["status"] == "ok"
+                ]
+                panels[title_of] = svg.Panel(
+                    title_of,
+                    svg.listed(axis, list(by_value), is_log=is_log),
+                    svg.linear("requests/s", same),
                 )
-                for n in places
-            ]
+            panel = panels[title_of]
+            colour = svg.COLOURS[panel.legend_rows]
+            panel.line(rate.items(), colour, name=label)
+            panel.dots(
+                [(n, row["throughput_per_s"]) for n, each in by_value.items() for row in each],
+                colour,
+            )
+            for n, each in by_value.items():
+                ends = [row["throughput_per_s"] for row in each]
+                rows.append(
+                    (
+                        unit["model"],
+                        label,
+                        f"{n}",
+                        f"{rate[n]:,.0f}",
+                        f"{min(ends):,.0f} to {max(ends):,.0f}",
+                        f"{100_000 / rate[n]:.1f}",
+                        f"{statistics.fmean(row['p99_ms'] for row in each):.4g}",
+                        f"{sum(row['requests'] for row in each):,}",
+                        str(sum(row["errors"] for row in each)),
+                    )
+                )
         return Section(
             name=name,
             title=title,
             claim=claim,
-            found=(*found, differs),
-            picture=svg.picture([*rates, *latencies], columns=len(rates)),
-            table=Table(
-                title="20 concurrent requests",
-                head=("model", axis, "requests/s", "mean, ms", "p99, ms", "requests", "failed"),
-                rows=rows,
+            short="; ".join(told),
+            sure="two launches each, in opposite order",
+            picture=svg.picture(list(panels.values()), columns=COLUMNS) if panels else None,
+            tables=(
+                Table(
+                    title="Throughput, and the time that 100,000 queries take at it",
+                    head=(
+                        "model",
+                        "load",
+                        axis,
+                        "requests/s",
+                        "launches",
+                        "100,000 queries, s",
+                        "p99, ms",
+                        "requests",
+                        "failed",
+                    ),
+                    rows=rows,
+                    left=2,
+                ),
             ),
         )
 
     return section
 
 
-SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Records]], Section]]] = {
-    "a": ("a", clusters),
-    "b": ("b", growth),
-    "c": ("search", progress),
-    "d": ("search", gains),
-    "e": ("search", boxes),
-    "batch": (
+SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
+    ("search", gains),
+    ("search", consistency),
+    ("search", winners),
+    ("search", progress),
+    ("sample", sample),
+    ("repeated", repeated),
+    ("replay", replays),
+    ("clusters", clusters),
+    ("growth", growth),
+    ("variants", variants),
+    (
         "batch",
         reviewed(
             "review_batch",
             "batching.max_size",
             "batch size, items",
-            "Throughput against the size of a batch",
+            "Throughput and total time by the size of a batch",
             "larger batches raise the throughput, and those that are not filled lower it again",
-            "The rise is as in the review; the fall was not looked for. From 8 to 32 items it changes by four per "
-            "cent at most, and no launch waited for a batch to fill (`batching.timeout_us` 0): with 20 "
-            "requests in flight a batch that waits for more than 20 would show it.",
             is_log=True,
         ),
     ),
-    "replicas": (
+    (
         "replicas",
         reviewed(
             "review_replicas",
             "replica.count",
             "replicas",
-            "Throughput against the number of replicas",
+            "Throughput and total time by the number of replicas",
             "the throughput grows with the replicas, as far as there are cores for them",
-            "Here it falls from the first on: two cores are all that client, gateway and replicas have "
-            "together, and every further replica takes its share of a batch.",
             is_log=False,
         ),
     ),
-    "slo": (
+    (
         "slo",
         reviewed(
             "review_objective",
             "batching.slo_ms",
             "latency objective, ms",
-            "Throughput against the latency objective",
+            "Throughput by the latency objective",
             "a looser objective lets adaptive batching make larger batches, and the throughput rises",
-            "Seen for linear from 2 ms to 5 ms and above, not for reviews: with 20 requests in flight no batch "
-            "is larger than 20 items, and the mean round trip of reviews is shorter than the tightest objective.",
             is_log=True,
         ),
     ),
-}
-"""Figure -> the kind of its data, and what makes its section."""
+)
+"""Kind of data, and what makes a section of it."""
 
 
-def _at(one: Records, concurrency: int) -> dict[str, Any]:
-    """The first search at that concurrency."""
-    return findings.by_key(one.rows, "concurrency")[concurrency][0]
+def _gain_panel(name: str, units: Sequence[tuple[Row, Ratio]]) -> svg.Panel:
+    seen = [
+        (one["unit"]["concurrency"], value)
+        for one, _ in units
+        if (value := findings.as_studied(one)) is not None
+    ]
+    values = [ratio.value for _, ratio in units] + [value for _, value in seen]
+    panel = svg.Panel(
+        name,
+        svg.linear("concurrent requests", [one["unit"]["concurrency"] for one, _ in units]),
+        svg.linear("random / gpy", [1.2 * max(values), 1.0]),
+    )
+    panel.level(1.0, svg.GREY)
+    panel.dots(seen, HALF, opacity=0.7, name="as the study compared")
+    panel.dots(
+        [(one["unit"]["concurrency"], ratio.value) for one, ratio in units],
+        GUIDED,
+        name="equal budgets, side by side",
+    )
+    for one, ratio in units:
+        low, high = ratio.interval.low or 0.0, ratio.interval.high or 9.0
+        panel.bar(one["unit"]["concurrency"], low, high, GUIDED)
+    return panel
+
+
+def _trend_row(name: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    trend = findings.trend(pairs)
+    low, high = _sides(pairs)
+    apart = _said(findings.apart(high, low))
+    if trend is None:
+        return (name, f"{len(pairs)}", "–", "–", "–", apart)
+    interval = formatting.interval(trend.interval)
+    return (name, f"{len(pairs)}", f"{trend.rho:+.2f}", interval, f"{trend.p:.2g}", apart)
+
+
+def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    low = [value for n, value in pairs if n <= SIDES[0]]
+    return low, [value for n, value in pairs if n >= SIDES[1]]
+
+
+def _tally(known: Sequence[tuple[Row, Ratio]], role: str) -> str:
+    ratios = [found for one, _ in known if (found := _mean_ratio(one, "random", role))]
+    better = sum(one.outcome > 0 for one in ratios)
+    worse = sum(one.outcome < 0 for one in ratios)
+    over = findings.joined([one.value for one in ratios])
+    return (
+        f"Random over {role}: {_said(over)} over all; {role} shown better in {better} and worse "
+        f"in {worse} of {len(ratios)} searches."
+    )
+
+
+def _mean_ratio(row: Row, first: str, second: str) -> Ratio | None:
+    return findings.ratio(row, first, second, FIGURES["mean"])
+
+
+def _said(found: Ratio | None) -> str:
+    return "–" if found is None else f"{found.value:.3g} ({formatting.interval(found.interval)})"
+
+
+def _load(row: Row) -> str:
+    unit = row["unit"]
+    items = "" if unit["client_batch"] == 1 else f" x {unit['client_batch']}"
+    return f"{name_of(row)} at {unit['concurrency']}{items}, seed {unit['seed']}"
+
+
+def _form(unit: Mapping[str, Any]) -> str:
+    load = f"{unit['concurrency']} clients"
+    if unit["kind"] == "batch":
+        wait = f"waits {unit['form'] / 1e3:g} ms" if unit["form"] else "no wait"
+        return f"{load}, {wait}"
+    return f"{load}, {unit['form']:g} cores each" if unit["kind"] == "replicas" else load
+
+
+def _knobs(configuration: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.partition('.')[2]} {value}" for name, value in configuration.items())
 
 
 def _steps(values: Sequence[float]) -> list[tuple[float, float]]:
@@ -491,5 +829,5 @@ def _steps(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def _reached(line: Sequence[float]) -> int:
-    """First trial at which the best so far was within 5 % of its end."""
-    return next(trial for trial, value in enumerate(line, start=1) if value <= 1.05 * line[-1])
+    """First trial at which the best so far was within 5 % of its end, or 0 if none worked."""
+    return next((trial for trial, v in enumerate(line, start=1) if v <= 1.05 * line[-1]), 0)

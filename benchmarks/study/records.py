@@ -1,68 +1,44 @@
-"""What was measured: one file of JSON lines per figure, model and spawner, in `data/`.
+"""What was measured: one file per unit in `data/`, a line of JSON each.
 
-The first line holds the machine and the versions, each other one a launch or a search with its
-`key`. A line is written whole as soon as it is measured, so that a killed run goes on behind the
-last one; what a kill has cut off is measured again.
+A file appears whole when its unit is complete, so that a killed unit is measured again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from units import Unit
+
 DATA = pathlib.Path(__file__).resolve().parent / "data"
-RENAMED = ('"batching.objective_ms"', '"batching.slo_ms"')
-"""A setting in older lines, and its name today."""
-FIGURES = ("a", "b", "search", "batch", "replicas", "slo")
-"""Kinds of data; the figures c, d and e are all drawn from `search`."""
+Row = Mapping[str, Any]
 
 
-class Records:
-    """The lines of one file."""
-
-    def __init__(self, figure: str, model: str, spawner: str, folder: pathlib.Path = DATA) -> None:
-        self.figure = figure
-        self.model = model
-        self.spawner = spawner
-        self.path = folder / f"{figure}-{model}-{spawner}.jsonl"
-        self.machine: Mapping[str, str] = {}
-        self.rows: list[dict[str, Any]] = []
-        if self.path.exists():
-            text = self.path.read_text(encoding="utf-8")
-            whole = text[: text.rfind("\n") + 1]
-            now = whole.replace(*RENAMED)
-            lines = [json.loads(line) for line in now.splitlines()]
-            if lines:
-                self.machine, self.rows = lines[0]["machine"], lines[1:]
-            if whole != text:
-                self.path.write_text(whole, encoding="utf-8")
-
-    @property
-    def name(self) -> str:
-        """What a picture calls it."""
-        return self.model if self.spawner == "process" else f"{self.model} ({self.spawner})"
-
-    def has(self, key: Mapping[str, Any]) -> bool:
-        """Whether a row of that key is there."""
-        return any(row["key"] == dict(key) for row in self.rows)
-
-    def append(self, row: dict[str, Any], machine: Mapping[str, str]) -> None:
-        """Write one row; the machine's facts before the first."""
-        new = [row] if self.machine else [{"machine": dict(machine)}, row]
-        self.machine = self.machine or machine
-        self.path.parent.mkdir(exist_ok=True, parents=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in new))
-        self.rows.append(row)
+def path_of(unit: Unit, folder: pathlib.Path) -> pathlib.Path:
+    """Return the file of a unit."""
+    return folder / f"{unit.name}.json"
 
 
-def found(figure: str, folder: pathlib.Path = DATA) -> list[Records]:
-    """All files of a figure, by model and spawner, without those in which nothing is."""
-    every = []
-    for path in sorted(folder.glob(f"{figure}-*.jsonl")):
-        _, model, spawner = path.stem.split("-")
-        one = Records(figure, model, spawner, folder)
-        every += [one] if one.rows else []
-    return every
+def keep(unit: Unit, found: Row, folder: pathlib.Path) -> None:
+    """Write the row of a complete unit."""
+    path = path_of(unit, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    line = json.dumps({"unit": dataclasses.asdict(unit), **found}, separators=(",", ":"))
+    part.write_text(line + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def read(kind: str, folder: pathlib.Path) -> list[Row]:
+    """Return the rows of a kind, by model, spawner, concurrency and seed."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"{kind}_*.json")]
+    return sorted(rows, key=lambda row: list(row["unit"].values()))
+
+
+def name_of(row: Row) -> str:
+    """Return what a picture calls the model of a row."""
+    unit = row["unit"]
+    return unit["model"] if unit["spawner"] == "process" else f"{unit['model']} ({unit['spawner']})"

@@ -1,155 +1,216 @@
-"""One search of each kind under one budget, and their winners on fresh starts, in turn.
+"""Searches of one unit, trial by trial in turns, and their winners side by side in the same moments.
 
-    tune compare (random and guided, trial by trial in turns) -> winners -> fresh starts, alternating
-
-The study compared the best of 25 random trials with the best of 25 random and 25 guided ones, by
-the single measurements that the search saw. The fair comparison gives both 50 trials and measures
-the winners anew. Both are in one row: `objectives` of all trials in order, and `remeasured` means
-of three winners: that of the first 25 random trials (the best one seen, as the study chose), that
-of all 50, and the guided one.
+The study set the best of 25 random trials against that of 25 random and 25 guided ones. Here every
+search has the same budget, and `random, half` is the best that the first half of the random trials
+saw, as the study chose.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
-import subprocess
-import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import rich.console
+from findings import STEP, stays_at
+from units import Unit
 
-from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
-from tuner.launching.engine_process import LuthierLauncher
-from tuner.measurement.outcome import EvaluationRequirements
-from tuner.settings.measurement import MeasurementSettings
+from tuner.lab.sampler_searches import (
+    NO_PREDICTION,
+    PredictionCost,
+    SearchRun,
+    start_search,
+    take_turns,
+)
+from tuner.measurement import comparison, sequential
+from tuner.settings.search import SearchSettings
+from tuner.settings.store import StoreSettings
+from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
+from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
-from tuner.store.study_store import StudyStore
-from tuner.study import problem, verification
+from tuner.study import prediction, targets, verification
+from tuner.study.preparation import budget_of, make_evaluator, needs_of, prepare
+from tuner.study.problem import ProblemStatement
+from tuner.study.progress import Progress, Terminal
 from tuner.values.configuration import Configuration
-from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.measurement import Measurement
 from tuner.values.trial import Trial
 
-STUDY = "compare"
-SHARES = np.linspace(0, 1, 101)
-
-
-class SearchFailed(Exception):
-    """`tune compare` ended with another code than 0, or found nothing that works."""
+SAMPLERS = ("random", "gpy", "epsilon-greedy", "structured")
+"""Random search, the study's method, a simpler one, and Luthier's default."""
+SD = 0.02
+"""Assumed spread of the log ratio of two interleaved evaluations."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One search of each kind."""
+class Budget:
+    """Trials of each search, and most rounds of its winners."""
 
-    model: str
-    spawner: str
-    concurrency: int
-    guided: str
-    trials: int
-    seed: int
-    rounds: int
-    measurement: MeasurementSettings
+    trials: int = 50
+    rounds: int = 12
 
 
-def searched(order: Order) -> dict[str, Any]:
-    """Search, and measure the winners anew.
-
-    Raises:
-        SearchFailed: there is no result.
-    """
-    with tempfile.TemporaryDirectory(prefix="study-") as runs_dir:
-        by_sampler = _compared(order, pathlib.Path(runs_dir))
-    half = order.trials // 2
-    random, guided = by_sampler["random"], by_sampler[order.guided]
-    winners = {
-        "random, half": _best(random[:half]),
-        "random": _best(random),
-        "guided": _best(guided),
-    }
-    measured, quantiles = _remeasured(order, winners)
+def searched(unit: Unit, budget: Budget) -> dict[str, Any]:
+    """Run the unit's searches and compare their winners."""
+    with tempfile.TemporaryDirectory(prefix="study-") as place:
+        settings = StudySettings(
+            target=TargetSettings(
+                model=unit.model,
+                concurrency=unit.concurrency,
+                client_batch=unit.client_batch,
+                spawner=unit.spawner,
+            ),
+            search=SearchSettings(trials=budget.trials, seed=unit.seed),
+            store=StoreSettings(study="study", runs_dir=place),
+        )
+        terminal = Terminal(
+            console=rich.console.Console(stderr=True), log=EventLog(), check=lambda: None
+        )
+        target = targets.find_target(settings.target)
+        with make_evaluator(settings, target, terminal) as evaluator:
+            problem = prepare(evaluator, settings, target, terminal).problem
+            runs = _searches(unit, settings, problem, evaluator, pathlib.Path(place), terminal)
+            winners = _winners(unit, runs, problem)
+            rounds = _compared(evaluator, winners, runs, settings, budget.rounds)
+            candidates = len(problem.candidates.configurations)
+    knobs = list(problem.default)
     return {
-        "key": {"concurrency": order.concurrency, "seed": order.seed},
-        "trials": order.trials,
-        "seconds": order.measurement.seconds,
-        "guided": order.guided,
-        "objectives": {
-            "random": [_rounded(trial.objective) for trial in random],
-            "guided": [_rounded(trial.objective) for trial in guided],
+        "trials": budget.trials,
+        "candidates": candidates,
+        "knobs": knobs,
+        "searches": {
+            name: {
+                "configurations": [[t.configuration[knob] for knob in knobs] for t in one.trials],
+                "objectives": [_rounded(t.objective) for t in one.trials],
+                "profiling": run.predicted.trials,
+            }
+            for name, run in runs.items()
+            for one in [run.search]
         },
-        "winners": {role: dict(configuration) for role, configuration in winners.items()},
-        "remeasured": measured,
-        "quantiles": quantiles,
+        "winners": {role: dict(winner) for role, winner in winners.items()},
+        "rounds": rounds,
     }
 
 
-def _compared(order: Order, runs_dir: pathlib.Path) -> dict[str, tuple[Trial, ...]]:
-    """Trials of `tune compare` by sampler."""
-    settings = order.measurement
-    command = [sys.executable, "-m", "tuner.cli.main", "compare"]
-    command += ["--model", order.model, "--concurrency", str(order.concurrency)]
-    command += ["--spawner", order.spawner]
-    command += ["--samplers", f"random,{order.guided}", "--trials", str(order.trials)]
-    command += ["--initial", str(order.trials // 2), "--seed", str(order.seed), "--pairs", "2"]
-    command += ["--seconds", str(settings.seconds), "--warmup", str(settings.warmup_s)]
-    command += ["--study", STUDY, "--runs-dir", str(runs_dir)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    if done.returncode:
-        raise SearchFailed(f"`tune compare` ended with {done.returncode}")
-    database = RunFolder(runs_dir, STUDY).database
-    return {
-        sampler: StudyStore.open_study(f"{sampler}-0", database=database, url=None).trials()
-        for sampler in ("random", order.guided)
-    }
-
-
-def _best(trials: tuple[Trial, ...]) -> Configuration:
-    """Configuration of the lowest single measurement, which is what the study took."""
-    ok = [trial for trial in trials if trial.objective is not None]
-    if not ok:
-        raise SearchFailed(f"none of {len(trials)} trials worked")
-    return min(ok, key=lambda trial: trial.objective or 0.0).configuration
-
-
-def _remeasured(
-    order: Order, winners: dict[str, Configuration]
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Means of the winners' fresh starts, paired by round, and quantiles of the first one's round trips."""
-    quantiles: dict[str, list[float]] = {}
-
-    def report(starts: tuple[RoundEvaluation, ...], launch: Evaluation) -> None:
-        role = starts[-1].role
-        if launch.records is not None and launch.measurement is not None:
-            took_ms = 1e3 * (launch.records.finished_s - launch.records.started_s)
-            is_measured = launch.records.finished_s > launch.measurement.warmup_s
-            found = np.quantile(took_ms[is_measured], SHARES)
-            quantiles.setdefault(role, [round(float(value), 3) for value in found])
-
-    target = TargetSettings(model=order.model, concurrency=order.concurrency)
-    bench = Evaluator(
-        model=order.model,
-        concurrency=order.concurrency,
-        settings=order.measurement,
-        launcher=LuthierLauncher(order.model, order.spawner),
-    )
-    with bench:
-        bench.send(
-            problem.payloads_of(target, problem.find_spec(order.model), bench.start(), seed=0)
+def _searches(
+    unit: Unit,
+    settings: StudySettings,
+    problem: ProblemStatement,
+    evaluator: Evaluator,
+    place: pathlib.Path,
+    terminal: Terminal,
+) -> dict[str, SearchRun]:
+    folder = RunFolder(place, "study")
+    folder.create(settings.as_nested(), {})
+    if unit.kind == "repeated":
+        short = dataclasses.replace(
+            settings, search=dataclasses.replace(settings.search, initial=STEP)
         )
-        rounds = verification.alternate(
-            verification.SequentialRounds(bench.evaluate_on_new_server, winners),
-            rounds=order.rounds,
-            needs=EvaluationRequirements(objective="mean"),
-            report=report,
-        )
-    means = {
-        role: [round(one.mean_ms, 4) for one in found]
-        for role, found in rounds.measurements.items()
+        runs = {
+            "gpy": start_search(settings, folder, problem, evaluator, "gpy", 0, NO_PREDICTION),
+            "repeated": start_search(short, folder, problem, evaluator, "gpy", 1, NO_PREDICTION),
+        }
+    else:
+        problem, cost = _predicted(settings, problem, evaluator)
+        runs = {
+            name: start_search(settings, folder, problem, evaluator, name, 0, cost)
+            for name in SAMPLERS
+        }
+    progress = Progress(terminal.console, default=problem.default, objective="mean")
+    take_turns(list(runs.values()), progress, terminal, later_s=0.0)
+    return runs
+
+
+def _predicted(
+    settings: StudySettings, problem: ProblemStatement, evaluator: Evaluator
+) -> tuple[ProblemStatement, PredictionCost]:
+    profile = prediction.profile_of(evaluator, problem)
+    if profile is None:
+        return problem, NO_PREDICTION
+    problem = prediction.with_prediction_of(settings, problem, profile)
+    trials = -int(-profile.seconds // budget_of(settings, evaluator).trial_s([]))
+    cost = PredictionCost(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
+    return problem, cost
+
+
+def _winners(
+    unit: Unit, runs: Mapping[str, SearchRun], problem: ProblemStatement
+) -> dict[str, Configuration]:
+    """Return the recommendation of each search, what the study's rules choose, and the default."""
+    found = {
+        name: winner
+        for name, run in runs.items()
+        if (winner := run.search.recommend(keeps_default=False)) is not None
     }
-    return means, quantiles
+    if unit.kind == "repeated":
+        trials = runs["repeated"].search.trials
+        ends = stays_at([t.configuration for t in trials], [t.objective for t in trials])
+        seen = {"repeated": trials[:ends]}
+    else:
+        trials = runs["random"].search.trials
+        seen = {"random, half": trials[: len(trials) // 2]}
+    found |= {role: best for role, some in seen.items() if (best := _best(some)) is not None}
+    return {role: problem.named(one) for role, one in found.items()} | {"default": problem.default}
+
+
+def _best(trials: Sequence[Trial]) -> Configuration | None:
+    known = [(t.objective, t.number, t.configuration) for t in trials if t.objective is not None]
+    return min(known)[2] if known else None
+
+
+def _compared(
+    evaluator: Evaluator,
+    winners: Mapping[str, Configuration],
+    runs: Mapping[str, SearchRun],
+    settings: StudySettings,
+    most: int,
+) -> dict[str, list[list[float] | None]]:
+    """Return mean, p5, p95 and p99 in ms of each role and round, None for a failure.
+
+    Equal winners are one arm.
+    """
+    arm_of: dict[Configuration, str] = {}
+    for role, winner in winners.items():
+        arm_of.setdefault(winner, role)
+    arms = {role: winner for winner, role in arm_of.items()}
+    rule = sequential.StoppingRule(most=most, sd=SD)
+
+    def is_enough(rounds: verification.Rounds) -> bool:
+        found = [
+            (pair, verification.among(rounds.evaluations, *pair).measurements)
+            for pair in itertools.combinations(arms, 2)
+        ]
+        return len(rounds.evaluations) >= sequential.MIN_PAIRS * len(arms) and all(
+            comparison.is_enough(both[one], both[other], ("mean",), rule)
+            for (one, other), both in found
+        )
+
+    trials = [trial for run in runs.values() for trial in run.search.trials]
+    slowest_s = verification.slowest_latency_s(trials, arms.values())
+    with verification.open_rounds(
+        evaluator, arms, latency_s=slowest_s, say=lambda _: None
+    ) as source:
+        found = verification.alternate(
+            source,
+            rounds=most,
+            needs=needs_of(settings),
+            report=lambda *_: None,
+            is_enough=is_enough,
+        )
+    figures: dict[str, list[list[float] | None]] = {role: [] for role in arms}
+    for one in found.evaluations:
+        figures[one.role].append(None if one.measurement is None else _figures(one.measurement))
+    return {role: figures[arm_of[winner]] for role, winner in winners.items()}
+
+
+def _figures(measured: Measurement) -> list[float]:
+    low = measured.p95_ms - measured.spread_ms
+    return [round(v, 4) for v in (measured.mean_ms, low, measured.p95_ms, measured.p99_ms)]
 
 
 def _rounded(value: float | None) -> float | None:
