@@ -30,7 +30,9 @@ GAPS = {53: 0.010, 90: 0.007}
 HARM = 0.05
 PEERS_S, JUDGED_S = (30, 60, 120), 60
 TRANSFER, TRANSFER_LOSS = 0.7, 0.01
-STUDY_S = {"resnet-20-quiet": 90, "resnet-20": 240}
+LATER = 2
+"""Trials by which ours may be later than `hill-climb` on models of others."""
+STUDY_S = {"resnet-20-quiet": 120, "resnet-20": 240}
 STUDY_SHARE = 0.9
 WRONG = 1.25
 COVERED = (0.93, 0.97)
@@ -239,10 +241,10 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
     row = Row(
         key="gallery",
         what="models of others: trials within 10 % for good, median / p90 in 120 s",
-        target="reported",
+        target="at most 2 trials later than hill-climb, never later than random",
         head=("case", *samplers),
     )
-    lines, better = [], 0
+    lines, good = [], []
     for case in cases:
         if not case.facts["is_main"] or case.facts["model"] in OWN_MODELS:
             continue
@@ -251,11 +253,16 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
             continue
         told = ["-" if one is None else " / ".join(map(_count, one)) for one in found]
         lines.append((case.label, *told))
-        better += all(one is None or found[0][0] <= one[0] for one in found[1:])
-    if not lines:
-        return row
-    measured = f"lowest median on {better} of {len(lines)} recordings"
-    return dataclasses.replace(row, measured=measured, verdict="reported", lines=lines)
+        if None not in found:
+            ours, climb, at_random = found
+            good.append(
+                all(mine <= other + LATER for mine, other in zip(ours, climb, strict=True))
+                and all(mine <= other for mine, other in zip(ours, at_random, strict=True))
+            )
+    if not good:
+        return dataclasses.replace(row, lines=lines)
+    measured = f"{sum(good)} of {len(good)} recordings"
+    return _with(row, lines, measured, is_reached=all(good))
 
 
 def transfer(cases: Sequence[ReplayedCase]) -> Row:

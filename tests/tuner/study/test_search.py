@@ -87,7 +87,9 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
     assert run_out(search) == "the budget of 12 trials is used up"
     assert bench.launched[0] == search.problem.default
     origins = [trial.origin for trial in search.trials]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] * 2 + ["guided"] * 2
+    assert (
+        origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] * 2 + ["guided"] * 2
+    )
     assert [trial.number for trial in search.trials] == list(range(12))
     assert search.trials == search.store.trials()
 
@@ -313,7 +315,9 @@ def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None
     again = search_of(tmp_path, ToyBench())
     assert run_out(again) == "the budget of 12 trials is used up"
     origins = [trial.origin for trial in again.store.trials()]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] * 2 + ["guided"] * 2
+    assert (
+        origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] * 2 + ["guided"] * 2
+    )
     assert again.store.trials()[:3] == search.store.trials()[:3]
 
 
