@@ -32,7 +32,6 @@ RENAMED = types.MappingProxyType(
         "--surface": "--table",
         "--guess": "--prediction",
         "--after": "--warm-start",
-        "--resampled": "--resample",
         "--oom": "--inject-oom",
         "--most": "--max-evaluations",
         "--launches": "--evaluations",

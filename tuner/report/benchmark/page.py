@@ -219,9 +219,9 @@ def _method(record: BenchmarkRecord) -> Markup:
     tests = formatting.plural(len(record.samplers) - 1, "sampler")
     items = (
         (
-            "Every sampler proposes configurations to the same search, each trial draws one of the evaluations "
-            "that were recorded of its configuration, and after each the same rule says what is recommended. "
-            "Truth comes from evaluations that no search draws."
+            "Every sampler proposes configurations to the same search, each trial takes place on the machine "
+            "as it moved when the table was recorded, and after each the same rule says what is recommended. "
+            "Truth comes from all evaluations, apart from the machine."
         ),
         (
             "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
@@ -233,6 +233,6 @@ def _method(record: BenchmarkRecord) -> Markup:
             "most 0.05; “better” where the bound is below 0 as well; “worse” where the other bound is above "
             "the margin."
         ),
-        "The time that a prediction's profile takes counts as trials.",
+        "The time that a prediction's profile takes counts, also as trials.",
     )
     return join([bullets([*items, *record.notes])])
