@@ -113,7 +113,7 @@ class PhaseRunner:
             throttled_s=difference(after.throttled_s, before.throttled_s),
             peak_memory_mb=after.peak_memory_mb,
             knows_server=bool(host_before.cpu_s) or not self.is_here,
-            share=_in_time(load),
+            share=_server_share(load),
         )
         return TimeSlice(plan=plan, load=load, noise=noise, before=before, after=after)
 
@@ -260,9 +260,16 @@ def _with_energy(
     return OK, dataclasses.replace(measurement, energy=found)
 
 
-def _in_time(load: PhaseResult) -> float:
+def _server_share(load: PhaseResult) -> float:
+    """Return the server's CPU time at the measured rate, warm-up included, as a share of the whole.
+
+    Fewer requests are answered while a server settles, and more after the end of the phase.
+    """
     finished_s = load.records.finished_s
-    return float((finished_s <= load.measured_end_s).mean()) if len(finished_s) else 1.0
+    is_measured = (finished_s > load.warmup_end_s) & (finished_s <= load.measured_end_s)
+    if not is_measured.any():
+        return 1.0
+    return float(is_measured.sum() * load.measured_end_s / (load.measured_s * len(finished_s)))
 
 
 def _mean_ms(load: PhaseResult) -> float:

@@ -125,6 +125,11 @@ class GaussianProcess:
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
     @property
+    def log_density(self) -> float:
+        """Log posterior of the hyper-parameters, for targets in their own unit."""
+        return self.log_posterior - len(self._residuals) * math.log(self._factor)
+
+    @property
     def noise_sd(self) -> float:
         """Sd of one evaluation, in units of the targets."""
         return math.hypot(self._own_sd, self.moment_sd, self._drift_sd)

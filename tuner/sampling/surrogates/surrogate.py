@@ -19,6 +19,7 @@ from tuner.sampling.arrays import Array
 from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import gaussian_process, host_slowdown
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
+from tuner.sampling.surrogates.host_slowdown import HostSlowdown
 from tuner.sampling.surrogates.machine_speed import OWN_SHARE
 from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
@@ -67,21 +68,39 @@ def fit(
 def _fit(
     seen: TrainingData, prior_mean: Array | None, variance: float, start: Sequence[float]
 ) -> GaussianProcess:
-    prior = noise_prior(seen.errors)
+    plain = _fit_with(seen, None, prior_mean, variance, start)
+    slow = None
+    if seen.scale == "log":
+        knobs = seen.vectors[:, : seen.knobs]
+        slow = host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
+    if slow is None:
+        return plain
+    told = _fit_with(seen, slow, prior_mean, variance, start)
+    # CPU times may say nothing of latency, where they are badly measured or the model waits.
+    if plain.log_density > told.log_density:
+        return plain
+    return dataclasses.replace(told, moment_sd=slow.sd, left_sd=slow.left_sd)
+
+
+def _fit_with(
+    seen: TrainingData,
+    slow: HostSlowdown | None,
+    prior_mean: Array | None,
+    variance: float,
+    start: Sequence[float],
+) -> GaussianProcess:
+    left = 1.0 if slow is None else host_slowdown.LEFT
+    prior = noise_prior(seen.errors, left=left)
     if seen.scale == "raw":
         # No unit for noise: use the same share of the spread.
         prior = NoisePrior(
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
-    targets, moments, slow = seen.targets, None, None
-    if seen.scale == "log":
-        knobs = seen.vectors[:, : seen.knobs]
-        slow = host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
-        if slow is not None:
-            prior, was = noise_prior(seen.errors, left=host_slowdown.LEFT), prior
-            unknown = np.where(np.isfinite(seen.log_cpu_per_request), 0.0, was.sd**2 - prior.sd**2)
-            targets, moments = targets - slow.mean, slow.covariance + np.diag(unknown)
-    left = 1.0 if slow is None else host_slowdown.LEFT
+    targets, moments = seen.targets, None
+    if slow is not None:
+        whole = noise_prior(seen.errors).sd ** 2 - prior.sd**2
+        unknown = np.where(np.isfinite(seen.log_cpu_per_request), 0.0, whole)
+        targets, moments = targets - slow.mean, slow.covariance + np.diag(unknown)
     drifts = seen.scale == "log" and bool(np.isfinite(seen.at_s).any())
     drift_sd = math.sqrt(1 - OWN_SHARE) * prior.sd if drifts else 0.0
     if drifts:
@@ -100,10 +119,7 @@ def _fit(
         drift_sd=drift_sd,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
-    found = found.downweight_outliers(TAIL_DEGREES)
-    if slow is None:
-        return found
-    return dataclasses.replace(found, moment_sd=slow.sd, left_sd=slow.left_sd)
+    return found.downweight_outliers(TAIL_DEGREES)
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
