@@ -29,6 +29,8 @@ SEARCHES = {
     "structured": svg.COLOURS[3],
 }
 ROLES = ("default", "random, half", *SEARCHES)
+SHORT = {"random, half": "half", "epsilon-greedy": "ε-greedy", "structured": "struct."}
+"""Names that fit under a picture."""
 SIDES = (5, 20)
 """Up to the first a concurrency is low, from the second on high."""
 FIGURES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -311,10 +313,7 @@ def consistency(data: Sequence[Row]) -> Section:
             _load(one),
             svg.named(
                 "winner",
-                [
-                    role.replace("epsilon-", "ε-").replace("structured", "struct.")
-                    for role in rounds
-                ],
+                [SHORT.get(role, role) for role in rounds],
             ),
             svg.linear("round trip, ms: p5, mean, p95", [m[2] for m in middles.values()]),
         )
@@ -477,7 +476,7 @@ def repeated(data: Sequence[Row]) -> Section:
         claim="repeating GPy's five iterations until the optimum stays finds it",
         short=f"it ended after {statistics.fmean(ends):.3g} of {data[0]['trials']} trials; mean over that of "
         f"25 + 25 trials: {_said(over)}",
-        sure=f"{len(data)} searches",
+        sure=formatting.plural(len(data), "search"),
         found=(
             (
                 "Read as: five random trials, then five guided ones at a time on all that is known, until a repeat "
@@ -537,7 +536,7 @@ def replays(data: Sequence[Row]) -> Section:
         )
         panel = svg.Panel(
             name,
-            svg.named("sampler", [one.replace("epsilon-", "ε-") for one in SEARCHES]),
+            svg.named("sampler", [SHORT.get(one, one) for one in SEARCHES]),
             svg.linear(
                 "regret after all trials, %", [100 * p[1] for e in regrets.values() for p in e]
             ),
