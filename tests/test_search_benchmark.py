@@ -118,12 +118,17 @@ def test_a_replay_ends_with_the_trial_that_passes_its_time() -> None:
     assert run.seconds[-2] < 10.0 <= run.seconds[-1]
 
 
-def test_a_verdict_ends_after_the_search() -> None:
+def test_a_verdict_ends_after_the_search(modules: Any) -> None:
     order = ReplaySpec(sampler="random", trials=100, max_s=10.0, seeds=(0,), pairs=6)
     run = replay.one_run(GROUND, order, 0)
     assert run.verdict is not None
     assert run.verdict.pairs
     assert run.verdict.seconds > run.seconds[-1] + 6
+    condition = modules.measure.Condition(rows=(), pairs=6)
+    (kept,) = modules.measure.summary(GROUND, condition, [run])["studies"]
+    assert kept["seconds"] == run.verdict.seconds
+    served = run.verdict.best if kept["outcome"] == "better" else GROUND.problem.default
+    assert kept["is_good"] == (served in GROUND.truth.good(0.05))
 
 
 def test_a_misleading_prediction_correlates_and_is_wrong() -> None:

@@ -1,7 +1,7 @@
 """Results of a sampler benchmark on recorded tables: regrets, times and non-inferiority.
 
-Regrets are shares of the optimum (0.02 is 2 %); seconds include recorded evaluations, the model's
-profile and the sampler.
+Regrets are shares of the optimum (0.02 is 2 %); seconds are wall seconds, with the model's profile,
+starts, warm-up and the sampler.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ def _tolerance_caption(table: TableBenchmark) -> str:
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
         "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
         "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
-        "are those of the recorded evaluations, of the model's profile where one is used, and of the "
-        f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
+        "are wall seconds, with the model's profile where one is used, starts, warm-up and the sampler. "
+        f"Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
 
@@ -219,9 +219,9 @@ def _method(record: BenchmarkRecord) -> Markup:
     tests = formatting.plural(len(record.samplers) - 1, "sampler")
     items = (
         (
-            "Every sampler proposes configurations to the same search, each trial takes place on the machine "
-            "as it moved when the table was recorded, and after each the same rule says what is recommended. "
-            "Truth comes from all evaluations, apart from the machine."
+            "Every sampler proposes configurations to the same search, each trial has the true value of its "
+            "configuration times the recorded machine's slowdown at its time, and after each the same rule "
+            "says what is recommended."
         ),
         (
             "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
