@@ -98,7 +98,7 @@ def search(ground: PreparedTable, law: NoiseLaw, seed: int, *, max_s: float) -> 
         arm = belief.later(ground.trial_s).choice(rng)
         at_s, log = _evaluate(ground, evaluator, arms[arm])
         if log is not None:
-            belief, told_s = belief.later(at_s - told_s).told(arm, log), at_s
+            belief, told_s = belief.later(at_s - told_s).update(arm, log), at_s
         cells.append(arms[arm])
         recommended.append(arms[belief.best])
         seconds.append(evaluator.seconds)
@@ -138,7 +138,7 @@ class Belief:
         covariance[[-2, -1], [-2, -1]] += fresh
         return dataclasses.replace(self, mean=self.mean * keep, covariance=covariance)
 
-    def told(self, arm: int, log: float) -> Self:
+    def update(self, arm: int, log: float) -> Self:
         """Return the belief after an evaluation of an arm."""
         row = self._observations()[arm]
         pull = self.covariance @ row

@@ -53,8 +53,11 @@ def recommend(
     found = incumbent(study, candidates=candidates, known=known)
     if found is None:
         return None
-    if default is None or candidates is None or found.configuration == default:
+    if default is None or candidates is None or not candidates.names <= default.keys():
         return found.configuration
+    default = Configuration({name: default[name] for name in candidates.names})
+    if found.configuration == default:
+        return default
     history = history_of(study, candidates)
     if history is None or default not in history.configurations:
         return found.configuration
