@@ -150,8 +150,14 @@ class CandidateSet:
     def _index(self) -> dict[tuple[Any, ...], int]:
         return {_key(cell): index for index, cell in enumerate(self.configurations)}
 
+    @functools.cached_property
+    def _exact(self) -> dict[Configuration, int]:
+        return {cell: index for index, cell in enumerate(self.configurations)}
+
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
         """Return the position of the candidate with these values, or None."""
+        if isinstance(configuration, Configuration) and configuration in self._exact:
+            return self._exact[configuration]  # most are; rounding below takes ten times as long
         if not self.names <= configuration.keys():
             return None
         return self._index.get(_key({name: configuration[name] for name in self.names}))

@@ -130,7 +130,9 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
     shared = dict(whole[-1].distributions)
     for trial in whole:
         shared = {
-            name: dist for name, dist in shared.items() if trial.distributions.get(name) == dist
+            name: dist
+            for name, dist in shared.items()
+            if (other := trial.distributions.get(name)) is dist or other == dist
         }
     return dict(sorted(shared.items()))
 
@@ -151,10 +153,12 @@ def _rows(
 ) -> Iterator[_Row]:
     for trial in trials:
         values = parameters_of(trial)
-        vector = place.vector_of(values)
-        if vector is None:
+        if not values.keys() >= frozenset(place.names):
             continue
         configuration = Configuration({name: values[name] for name in place.names})
+        vector = place.vector_of(configuration)
+        if vector is None:
+            continue
         reading = read(trial)
         value = trial.value if reading == "observed" else None
         if with_missed and value is None:
@@ -180,7 +184,8 @@ def gather(
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
-    proposals = [one.user_attrs.get(PROPOSAL, {}) for one in reversed(kept)]
+    ended = [one for one in reversed(kept) if one.state.is_finished()]
+    proposals = [one.user_attrs.get(PROPOSAL, {}) for one in ended]
     rows = list(_rows(kept, place, with_missed=with_missed))
     observed, lost, pending = (
         [row for row in rows if row.reading == reading]

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
@@ -25,8 +25,6 @@ from tuner.values.configuration import Configuration
 
 CONFIDENCE = 0.95
 """Posterior probability of beating the default from which another configuration is recommended."""
-LEAST_SHARE = 0.6
-"""Share of the noise of their own evaluations that the difference is taken to have at least."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +48,16 @@ def recommend(
     default: Configuration | None = None,
 ) -> Configuration | None:
     """Return the `incumbent`, the default if it may be better, or None without an incumbent."""
-    found = incumbent(study, candidates=candidates, known=known)
-    if found is None:
+    history = history_of(study, candidates)
+    found = None if history is None else _incumbent(history, candidates, known)
+    if history is None or found is None:
         return None
     if default is None or candidates is None or not candidates.names <= default.keys():
         return found.configuration
     default = Configuration({name: default[name] for name in candidates.names})
     if found.configuration == default:
         return default
-    history = history_of(study, candidates)
-    if history is None or default not in history.configurations:
+    if default not in history.configurations:
         return found.configuration
     if default in history.lost_configurations:
         return found.configuration
@@ -75,7 +73,11 @@ def _beats(
     best: Configuration,
     default: Configuration,
 ) -> bool:
-    """Return whether `best` has a lower objective than `default` with probability `CONFIDENCE`."""
+    """Return whether `best` has a lower objective than `default` with probability `CONFIDENCE`.
+
+    Their own evaluations must show it, too, in a t test that takes what is best of many for one of
+    two: the process, which learns from neighbours, is too certain of a lucky evaluation.
+    """
     places = [candidates.index_of(one) for one in (best, default)]
     if None in places:
         return True
@@ -88,8 +90,11 @@ def _beats(
     correlation = covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1])
     variance = float(sd @ sd - 2 * correlation * sd[0] * sd[1])
     evaluations = [history.configurations.count(one) for one in (best, default)]
-    least = (LEAST_SHARE * model.noise_sd) ** 2 * sum(1 / count for count in evaluations)
-    return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, least))
+    alone = model.noise_sd * math.sqrt(sum(1 / count for count in evaluations))
+    return float(mean[1] - mean[0]) >= max(
+        float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, 0.0)),
+        float(stdtrit(sum(evaluations), CONFIDENCE)) * alone,
+    )
 
 
 def incumbent(
@@ -103,7 +108,13 @@ def incumbent(
     Configurations that have failed count only if all have. The study may be running.
     """
     history = history_of(study, candidates)
-    if history is None or not len(history.targets):
+    return None if history is None else _incumbent(history, candidates, known)
+
+
+def _incumbent(
+    history: History, candidates: CandidateSet | None, known: PriorKnowledge
+) -> Incumbent | None:
+    if not len(history.targets):
         return None
     with blas.single_threaded():
         if candidates is None:

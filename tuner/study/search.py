@@ -43,10 +43,11 @@ MAX_FAILED_IN_A_ROW = 8
 """Number of consecutive failures at the beginning that end the study."""
 MAX_DRIFT = 0.05
 """Drift over a search above which it is reported; evaluations differ by as much anyway."""
-CHECK_EVERY = 8
-"""Number of trials between checks, which evaluate incumbent and default again, one after the other.
+FIRST_CHECK, CHECK_EVERY = 4, 8
+"""Number of trials before the first check and between all others.
 
-A lucky evaluation must not mislead, and what is measured in one moment can be compared.
+A check evaluates incumbent and default again, one after the other: a lucky evaluation must not
+mislead, and what is measured in one moment can be compared.
 """
 MIN_FOR_RACE = 4
 """Number of successful trials before racing begins; until then the best is too uncertain."""
@@ -290,8 +291,9 @@ class Search:
         return dataclasses.replace(found, configurations=tuple(whole))
 
     def _enqueue_check(self) -> None:
-        turn, rest = divmod(len(self.trials), CHECK_EVERY)
-        if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
+        count = len(self.trials)
+        is_due = count == FIRST_CHECK or (count > 0 and count % CHECK_EVERY == 0)
+        if not is_due or count < self.budget.initial or self.store.has_waiting():
             return
         incumbent = self.recommend(keeps_default=False)
         for checked in dict.fromkeys((incumbent, self.problem.default)):

@@ -21,9 +21,10 @@ LEVEL_SD = 1.0
 """Prior sd of b0, in units of the targets' sd."""
 SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
-ITERATIONS = 40
-MANY = 16
-"""Number of evaluations above which a fit starts only where the one before ended."""
+ITERATIONS, TOLERANCE = 40, 1e-4
+"""Most iterations of a fit, and the relative decrease below which it ends."""
+MANY, GROWTH = 16, 1.125
+"""Number of evaluations above which hyper-parameters stay, until there are so many times as many."""
 JITTER = 1e-9
 
 
@@ -103,12 +104,18 @@ class HyperparameterPosterior:
     def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
         """Return the best optimum, from the medians and, if it has the same axes, from `start`.
 
-        With many evaluations, of which one more changes little, the medians are left out.
+        With many evaluations, of which one more changes little, `start` is the only one, and stays
+        as it is in most fits.
         """
-        starts = [Hyperparameters.of(self._medians, self._width)]
-        if start is not None and len(start.as_tuple()) == len(self._medians):
-            starts = [start] if len(self._residuals) > MANY else [start, *starts]
-        return min(map(self.climb, starts), key=lambda end: end[1])
+        medians = Hyperparameters.of(self._medians, self._width)
+        if start is None or len(start.as_tuple()) != len(self._medians):
+            return self.climb(medians)
+        count = len(self._residuals)
+        if count <= MANY:
+            return min(map(self.climb, (start, medians)), key=lambda end: end[1])
+        if int(math.log(count, GROWTH)) == int(math.log(count - 1, GROWTH)):
+            return start, self._height(np.array(start.as_tuple()))[0]
+        return self.climb(start)
 
     def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
         """Minimise from `start`; return the optimum and its negative log posterior."""
@@ -123,7 +130,7 @@ class HyperparameterPosterior:
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": ITERATIONS},
+            options={"maxiter": ITERATIONS, "ftol": TOLERANCE},
         )
         return Hyperparameters.of(found.x, self._width), float(found.fun)
 
