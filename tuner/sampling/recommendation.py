@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
@@ -75,8 +75,8 @@ def _beats(
 ) -> bool:
     """Return whether `best` has a lower objective than `default` with probability `CONFIDENCE`.
 
-    Their own evaluations must show it, too, in a t test that takes what is best of many for one of
-    two: the process, which learns from neighbours, is too certain of a lucky evaluation.
+    The variance of the mean of their own evaluations is added to that of the process, which learns
+    from neighbours and is too certain of what is best of many because its evaluations were lucky.
     """
     places = [candidates.index_of(one) for one in (best, default)]
     if None in places:
@@ -89,12 +89,10 @@ def _beats(
     covariance = model.covariance(both)
     correlation = covariance[0, 1] / math.sqrt(covariance[0, 0] * covariance[1, 1])
     variance = float(sd @ sd - 2 * correlation * sd[0] * sd[1])
-    evaluations = [history.configurations.count(one) for one in (best, default)]
-    alone = model.noise_sd * math.sqrt(sum(1 / count for count in evaluations))
-    return float(mean[1] - mean[0]) >= max(
-        float(ndtri(CONFIDENCE)) * math.sqrt(max(variance, 0.0)),
-        float(stdtrit(sum(evaluations), CONFIDENCE)) * alone,
+    alone = model.noise_sd**2 * sum(
+        1 / history.configurations.count(one) for one in (best, default)
     )
+    return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(variance + alone)
 
 
 def incumbent(

@@ -26,6 +26,7 @@ from scipy.linalg import solve_triangular
 from tuner.sampling import blas
 from tuner.sampling.arrays import Array
 from tuner.sampling.surrogates import cholesky, machine_speed
+from tuner.sampling.surrogates.host_slowdown import HostSlowdown
 from tuner.sampling.surrogates.matern_kernel import (
     JITTER,
     LEVEL_SD,
@@ -68,9 +69,8 @@ class GaussianProcess:
     _slow: Array | None  # (n, n) the part of it that lasts for minutes, as far as it is learned
     _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
-    moment_sd: float = 0.0
-    left_sd: float = 0.0
-    """Remaining uncertainty of the host slowdown, in units of the targets."""
+    slowdown: HostSlowdown | None = None
+    """What CPU times tell of host slowdown, if the process uses them."""
 
     def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
         """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
@@ -132,12 +132,14 @@ class GaussianProcess:
     @property
     def noise_sd(self) -> float:
         """Sd of one evaluation, in units of the targets."""
-        return math.hypot(self._own_sd, self.moment_sd, self._drift_sd)
+        moment_sd = 0.0 if self.slowdown is None else self.slowdown.sd
+        return math.hypot(self._own_sd, moment_sd, self._drift_sd)
 
     @property
     def told_sd(self) -> float:
         """Sd left once CPU times and drift have explained part of the noise."""
-        return math.hypot(self._own_sd, self.left_sd)
+        left_sd = 0.0 if self.slowdown is None else self.slowdown.left_sd
+        return math.hypot(self._own_sd, left_sd)
 
     @property
     def _drift_sd(self) -> float:

@@ -51,7 +51,10 @@ def knowledge_gradient(
         whole = sd[at] ** 2 + process.told_sd**2 + 2 * with_drift[at] + drift_variance
         told = np.sqrt(np.maximum(whole, 1e-12))
         shift = (covariance + with_drift[best][:, None]) / told  # (best, at)
-        lowest = (mean[best][:, None, None] + shift[:, :, None] * z).min(axis=0)
+        # Only what an outcome may lower below the surest one can become the best.
+        apart = z[-1] * np.abs(shift - shift[best == surest]).max(axis=1)
+        rivals = mean[best] - now <= apart
+        lowest = (mean[best][rivals, None, None] + shift[rivals, :, None] * z).min(axis=0)
         own = mean[at][:, None] + ((sd[at] ** 2 + with_drift[at]) / told)[:, None] * z
         gains[part] = now - np.minimum(lowest, own).mean(axis=1)
     return tried, np.maximum(gains, 0.0)

@@ -148,6 +148,7 @@ def fit(
                 prior_mean=guesses,
                 variance=ESTIMATE_LEFT_VARIANCE if known.is_estimate else LEFT_VARIANCE,
                 start=history.guess_hyperparameters,
+                like=plain,
             )
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
             odds = ESTIMATE_ODDS if known.is_estimate else ODDS

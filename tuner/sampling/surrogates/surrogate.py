@@ -46,18 +46,21 @@ def fit(
     prior_mean: Array | None = None,
     variance: float = 1.0,
     start: Sequence[float] = (),
+    like: GaussianProcess | None = None,
 ) -> GaussianProcess:
     """Fit one or more evaluations, or return the cached fit; ignore a `start` with other axes.
 
     Args:
         variance: prior median of the share of the targets' variance that `prior_mean` leaves.
+        like: process of the same evaluations, whose estimate of host slowdown is taken over.
     """
     columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
-    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, variance, tuple(start)))
+    known = None if like is None else like.slowdown is not None
+    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, variance, tuple(start), known))
     with _lock:
         found = _fitted.get(key)
     if found is None:
-        found = _fit(seen, prior_mean, variance, start)
+        found = _fit(seen, prior_mean, variance, start, like)
         with _lock:
             _fitted[key] = found
             while len(_fitted) > RETAINED:
@@ -66,8 +69,14 @@ def fit(
 
 
 def _fit(
-    seen: TrainingData, prior_mean: Array | None, variance: float, start: Sequence[float]
+    seen: TrainingData,
+    prior_mean: Array | None,
+    variance: float,
+    start: Sequence[float],
+    like: GaussianProcess | None,
 ) -> GaussianProcess:
+    if like is not None:
+        return _fit_with(seen, like.slowdown, prior_mean, variance, start)
     plain = _fit_with(seen, None, prior_mean, variance, start)
     slow = None
     if seen.scale == "log":
@@ -77,9 +86,7 @@ def _fit(
         return plain
     told = _fit_with(seen, slow, prior_mean, variance, start)
     # CPU times may say nothing of latency, where they are badly measured or the model waits.
-    if plain.log_density > told.log_density:
-        return plain
-    return dataclasses.replace(told, moment_sd=slow.sd, left_sd=slow.left_sd)
+    return plain if plain.log_density > told.log_density else told
 
 
 def _fit_with(
@@ -119,7 +126,7 @@ def _fit_with(
         drift_sd=drift_sd,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
-    return found.downweight_outliers(TAIL_DEGREES)
+    return dataclasses.replace(found.downweight_outliers(TAIL_DEGREES), slowdown=slow)
 
 
 def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
