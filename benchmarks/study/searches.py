@@ -110,8 +110,7 @@ def _searches(
         }
     else:
         runs = {
-            name: start_search(settings, folder, problem, evaluator, name, 0)
-            for name in SAMPLERS
+            name: start_search(settings, folder, problem, evaluator, name, 0) for name in SAMPLERS
         }
     progress = Progress(terminal.console, default=problem.default, objective="mean")
     take_turns(list(runs.values()), progress, terminal, later_s=0.0)
