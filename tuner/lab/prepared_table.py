@@ -24,7 +24,6 @@ from tuner.space import distributions, files, knob_schema, roles
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import knob_info
-from tuner.study import prediction
 from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
@@ -43,9 +42,8 @@ class PreparedTable:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether the default's latency predicts the objective of the others."""
-        is_closed = self.table.head.rate_per_s is None
-        return is_closed and self.objective in prediction.OBJECTIVES
+        """Whether the default's latency predicts the others; every recorded objective follows it."""
+        return self.table.head.rate_per_s is None
 
     @functools.cached_property
     def course(self) -> MachineCourse:

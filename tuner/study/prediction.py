@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.evaluation.simulation import closed_form
 from tuner.evaluation.simulation.closed_form import Workload
-from tuner.evaluation.simulation.profile import CostProfile
+from tuner.evaluation.simulation.model_costs import ModelCosts
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.metrics.objective import COSTS
@@ -103,26 +103,6 @@ def enable_estimate(settings: StudySettings, problem: ProblemStatement) -> Probl
     return dataclasses.replace(problem, estimated_at=prices.read(settings.measurement.prices))
 
 
-def _predicted(
-    problem: ProblemStatement,
-    latency: Array,
-    objective: str,
-    *,
-    paid: Prices,
-    limits: Sequence[MetricConstraint],
-) -> ProblemStatement:
-    guess = latency
-    if objective in COSTS:
-        cores = problem.environment.machine.cores
-        guess = guess * [
-            _cost_per_s(cell, objective, cores, paid) for cell in problem.candidates.configurations
-        ]
-    within = _within(latency, workload_of(problem.environment), limits)
-    return dataclasses.replace(
-        problem, prediction=guess, latency=latency, predicted_feasible=within
-    )
-
-
 def estimate(
     problem: ProblemStatement,
     default_ms: float,
@@ -152,13 +132,22 @@ def estimate(
         ]
         known = dataclasses.replace(problem.warm_start, prediction=np.array(guesses))
         problem = dataclasses.replace(problem, warm_start=known)
-    return _predicted(problem, latency, objective, paid=paid, limits=limits)
+    guess = latency
+    if objective in COSTS:
+        cores = problem.environment.machine.cores
+        guess = guess * [
+            _cost_per_s(cell, objective, cores, paid) for cell in problem.candidates.configurations
+        ]
+    within = _within(latency, load, limits)
+    return dataclasses.replace(
+        problem, prediction=guess, latency=latency, predicted_feasible=within
+    )
 
 
 def _latency_ms(item_s: float, load: Workload, cell: Mapping[str, Value]) -> float:
     cores = min(float(load.cores), float(cell.get("engine.cpu", load.cores)))
     load = dataclasses.replace(load, cores=cores)
-    return closed_form.mean_ms(CostProfile(item_s=item_s), load, cell)
+    return closed_form.mean_ms(ModelCosts(item_s=item_s), load, cell)
 
 
 def _within(

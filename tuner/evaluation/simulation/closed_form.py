@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from tuner.evaluation.simulation.profile import CostProfile
+from tuner.evaluation.simulation.model_costs import ModelCosts
 from tuner.values.configuration import Value
 
 SOFTNESS = 8.0
@@ -35,7 +35,7 @@ class Workload:
     cores: float
 
 
-def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
+def mean_ms(costs: ModelCosts, load: Workload, candidate: Mapping[str, Value]) -> float:
     """Predict the mean latency; missing knobs take the engine's defaults."""
     replicas = int(candidate.get("replica.count", 1))
     threads = int(candidate.get("replica.threads", 1))
@@ -43,11 +43,11 @@ def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]
     most = int(candidate.get("batching.max_size", 8))
     timeout_s = 1e-6 * float(candidate.get("batching.timeout_us", 0))
     items = load.concurrency * load.client_batch
-    full_s = profile.service_s(most, threads)
+    full_s = costs.service_s(most, threads)
     batch, groups = _batch(items, replicas, most, timeout_s, full_s)
-    cpu_s = profile.cpu_s(batch, threads)
+    cpu_s = costs.cpu_s(batch, threads)
     own = quota * replicas / groups  # idle replicas save their quota
-    taken_s = max(profile.service_s(batch, threads), cpu_s / min(own, load.cores))
+    taken_s = max(costs.service_s(batch, threads), cpu_s / min(own, load.cores))
     per_batch = batch / load.client_batch
     own_s = 2 * REQUEST_S
     fill_s = _fill_s(items, groups, batch, most, timeout_s, own_s / load.client_batch)

@@ -12,7 +12,7 @@ THREAD_POWER = 0.8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CostProfile:
+class ModelCosts:
     """Times of batches in a lone, unlimited replica."""
 
     item_s: float
