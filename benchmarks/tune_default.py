@@ -2,7 +2,7 @@
 
 Runs `tune --model resnet --concurrency 20` as a user does, in a folder of its own, then reads every
 trial's overhead (seconds that were neither warm-up nor measurement) from the stored study. The study is the
-whole of it: profile, search, finals, verification and the open loop.
+whole of it: search, finals, verification and the open loop.
 
     python benchmarks/tune_default.py [--write] [--json]
 

@@ -82,7 +82,6 @@ def data_of_every_kind(folder: pathlib.Path) -> None:
     one = {
         "configurations": [[1], [2], [2], [4]],
         "objectives": [9.0, None, 8.0, 6.0],
-        "profiling": 0,
     }
     roles = ("default", "random, half", "random", "gpy", "epsilon-greedy", "structured")
     search = {

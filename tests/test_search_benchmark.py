@@ -18,28 +18,12 @@ import yaml
 from scipy.stats import spearmanr
 
 from tests.fakes import recorded
-from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.lab import prepared_table, replay, replay_search
 from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables.scoring import ReplayRun
 from tuner.lab.tables.table import BenchmarkTable
 
 SEARCH = pathlib.Path(__file__).parent.parent / "benchmarks" / "search"
-PROFILE = CostProfile(
-    batches=tuple(
-        BatchCost(
-            threads=1,
-            size=size,
-            service_s=1e-3 * (3 + 2.2 * size),
-            cpu_s=1e-3 * (3 + 2.2 * size),
-            gateway_s=1e-4,
-            client_s=1e-4,
-        )
-        for size in (1, 4, 16)
-    ),
-    client_batch=1,
-    seconds=2.0,
-)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +41,9 @@ def modules() -> Iterator[types.SimpleNamespace]:
 
 
 def table(**changes: Any) -> BenchmarkTable:
-    """Some forty cells, with a profile."""
+    """Some forty cells."""
     made = recorded.table(passes=4, every=12)
-    head = dataclasses.replace(made.head, profile=PROFILE.as_json(), **changes)
+    head = dataclasses.replace(made.head, **changes)
     return dataclasses.replace(made, head=head)
 
 
@@ -132,8 +116,13 @@ def test_a_verdict_ends_after_the_search(modules: Any) -> None:
 
 
 def test_a_misleading_prediction_correlates_and_is_wrong() -> None:
+    """It is made from the default's evaluation."""
     order = ReplaySpec(sampler="structured", trials=10, seeds=(0,), guess="misleading")
-    problem = replay_search.with_requested_prediction(GROUND, order, 0)
+    evaluator = replay_search.make_evaluator(GROUND, order.perturbations, 0)
+    search = replay_search.search_of(GROUND, order, 0, evaluator)
+    assert search.problem.prediction is None
+    search.step()
+    problem = search.problem
     assert problem.prediction is not None
     places = [problem.candidates.index_of(cell) for cell in GROUND.truth.candidates]
     told = problem.prediction[places]  # type: ignore[index]

@@ -30,14 +30,13 @@ from tuner.lab.tables.scoring import ReplayRun
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.report import formatting
 from tuner.sampling import registry
-from tuner.study import prediction
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
 
 QUICK_PEERS = ("random", "tpe", "hill-climb")
 SLOW_PEERS = ("optuna-gp", "smac", "skopt", "gpy", "ridge", "prediction", "epsilon-greedy")
 PEERS = (*QUICK_PEERS, *SLOW_PEERS)
-WRONG: tuple[PredictionKind, ...] = ("shuffled", "inverted", "constant", "twice", "misleading")
+WRONG: tuple[PredictionKind, ...] = ("shuffled", "inverted", "constant", "misleading")
 WHOLE_S, HALF_S = 120.0, 60.0
 """Time of the replays of our sampler and of quick peers, and of all others."""
 MOST_TRIALS = 400
@@ -82,7 +81,7 @@ class Condition:
     """Keys of the rows that need it."""
     sampler: str = "structured"
     max_s: float = HALF_S
-    guess: PredictionKind = "profile"
+    guess: PredictionKind = "estimate"
     is_null: bool = False
     pairs: int = 0
     after: str = ""
@@ -146,7 +145,6 @@ def conditions(
 ) -> dict[str, Condition]:
     """Return the conditions of a case by label."""
     ground = grounds[case.name]
-    is_predicted = ground.profile is not None and ground.objective in prediction.OBJECTIVES
     found = {
         "structured": Condition(
             rows=("tried", "oracle", "harm", "peers", "gallery", "transfer", "wrong"),
@@ -155,11 +153,11 @@ def conditions(
         "oracle": Condition(rows=("oracle", "study"), sampler="oracle", max_s=WHOLE_S),
     }
     for peer in peers:
-        if peer != "prediction" or is_predicted:
+        if peer != "prediction" or ground.is_predicted:
             is_quick = peer in QUICK_PEERS
             rows = ("peers", "gallery") if peer in {"random", "hill-climb"} else ("peers",)
             found[peer] = Condition(rows=rows, sampler=peer, max_s=WHOLE_S if is_quick else HALF_S)
-    if is_predicted:
+    if ground.is_predicted:
         found["gp"] = Condition(rows=("wrong",), sampler="gp")
         for kind in WRONG:
             found[f"wrong-{kind}"] = Condition(rows=("wrong",), guess=kind)

@@ -1,6 +1,6 @@
 """How long the samplers themselves take: the time of a proposal after 60 trials, among 5,000 configurations.
 
-In: nothing. Out: seconds by sampler. What is launched is computed: a profile's closed form with the noise of
+In: nothing. Out: seconds by sampler. What is launched is computed: the closed form with the noise of
 launches; so the time is that of the sampler and of the store in memory.
 """
 
@@ -11,7 +11,6 @@ import time
 
 import numpy as np
 
-from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.settings.search import SearchSettings
 from tuner.space import files
 from tuner.space.environment import Environment, Machine
@@ -27,6 +26,7 @@ TRIALS = 60
 LAST = 5
 """Trials before the last one, whose median time is told."""
 LAUNCH_SD = 0.05
+DEFAULT_MS = 150.0
 SPACE = """
 name: timing
 knobs:
@@ -37,22 +37,6 @@ knobs:
   batching.timeout_us: {type: int, choices: [0, 100, 300, 1000, 3000], scale: log, default: 0, unit: us}
 equivalence: []
 """
-PROFILE = CostProfile(
-    batches=tuple(
-        BatchCost(
-            threads=threads,
-            size=size,
-            service_s=1e-3 * (0.5 + size / threads**0.7),
-            cpu_s=1e-3 * (0.5 + size),
-            gateway_s=1e-4,
-            client_s=5e-5,
-        )
-        for threads in (1, 2, 4, 8)
-        for size in (1, 4, 16, 64)
-    ),
-    client_batch=1,
-    seconds=2.0,
-)
 
 
 def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
@@ -62,9 +46,9 @@ def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
     cells = arena.candidates.configurations
     if len(cells) != CELLS:
         raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")
-    truth = prediction.with_prediction(arena, PROFILE).prediction
+    truth = prediction.estimate(arena, DEFAULT_MS).prediction
     assert truth is not None
-    arena = prediction.with_prediction(arena, PROFILE.faster(1.5))
+    arena = prediction.estimate(arena, DEFAULT_MS / 1.5)
     rng = np.random.default_rng(seed)
     settings = SearchSettings(sampler=sampler, trials=trials, seed=seed)
     store = StudyStore.in_memory("timing")

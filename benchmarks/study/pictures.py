@@ -166,7 +166,7 @@ def progress(data: Sequence[Row]) -> Section:
     better = count = 0
     for one in data:
         lines = {
-            name: findings.best_so_far([*[None] * found["profiling"], *found["objectives"]])
+            name: findings.best_so_far(found["objectives"])
             for name, found in one["searches"].items()
         }
         half = one["trials"] // 2

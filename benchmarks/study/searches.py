@@ -19,13 +19,7 @@ from findings import STEP, stays_at
 from units import Unit
 
 from tuner.evaluation.evaluator import Evaluator
-from tuner.lab.sampler_searches import (
-    NO_PREDICTION,
-    PredictionCost,
-    SearchRun,
-    start_search,
-    take_turns,
-)
+from tuner.lab.sampler_searches import SearchRun, start_search, take_turns
 from tuner.measurement import comparison, sequential
 from tuner.settings.search import SearchSettings
 from tuner.settings.store import StoreSettings
@@ -33,8 +27,8 @@ from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
-from tuner.study import prediction, targets, verification
-from tuner.study.preparation import budget_of, make_evaluator, needs_of, prepare
+from tuner.study import targets, verification
+from tuner.study.preparation import make_evaluator, needs_of, prepare
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
 from tuner.values.configuration import Configuration
@@ -87,7 +81,6 @@ def searched(unit: Unit, budget: Budget) -> dict[str, Any]:
             name: {
                 "configurations": [[t.configuration[knob] for knob in knobs] for t in one.trials],
                 "objectives": [_rounded(t.objective) for t in one.trials],
-                "profiling": run.predicted.trials,
             }
             for name, run in runs.items()
             for one in [run.search]
@@ -112,30 +105,16 @@ def _searches(
             settings, search=dataclasses.replace(settings.search, initial=STEP)
         )
         runs = {
-            "gpy": start_search(settings, folder, problem, evaluator, "gpy", 0, NO_PREDICTION),
-            "repeated": start_search(short, folder, problem, evaluator, "gpy", 1, NO_PREDICTION),
+            "gpy": start_search(settings, folder, problem, evaluator, "gpy", 0),
+            "repeated": start_search(short, folder, problem, evaluator, "gpy", 1),
         }
     else:
-        problem, cost = _predicted(settings, problem, evaluator)
         runs = {
-            name: start_search(settings, folder, problem, evaluator, name, 0, cost)
-            for name in SAMPLERS
+            name: start_search(settings, folder, problem, evaluator, name, 0) for name in SAMPLERS
         }
     progress = Progress(terminal.console, default=problem.default, objective="mean")
     take_turns(list(runs.values()), progress, terminal, later_s=0.0)
     return runs
-
-
-def _predicted(
-    settings: StudySettings, problem: ProblemStatement, evaluator: Evaluator
-) -> tuple[ProblemStatement, PredictionCost]:
-    profile = prediction.profile_of(evaluator, problem)
-    if profile is None:
-        return problem, NO_PREDICTION
-    problem = prediction.with_prediction_of(settings, problem, profile)
-    trials = -int(-profile.seconds // budget_of(settings, evaluator).trial_s([]))
-    cost = PredictionCost(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
-    return problem, cost
 
 
 def _winners(

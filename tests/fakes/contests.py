@@ -70,7 +70,6 @@ def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> Sa
     seconds = np.cumsum(rng.uniform(2.5, 3.5, size=(seeds, trials)), axis=1)
     return SamplerResult(
         sampler=name,
-        profiling=3 * (rank == 0),
         regrets=tuple(map(tuple, regrets.tolist())),
         seconds=tuple(map(tuple, seconds.tolist())),
         regret=sampler_results.quartiles(regrets),

@@ -15,7 +15,7 @@ from tests.fakes.commands import tune
 from tuner.launching.engine_process import LuthierProcess
 
 SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
-BUDGET = ("--trials", "1", "--initial", "1", "--sampler", "random")  # no server for a profile
+BUDGET = ("--trials", "1", "--initial", "1", "--sampler", "random")
 GATHER = """
 import numpy as np
 

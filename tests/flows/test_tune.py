@@ -29,7 +29,7 @@ SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "-
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
 RANDOM = ("--sampler", "random")
-"""Where no prediction is looked at, no server is started for its profile."""
+"""Quick: it fits nothing."""
 ONE_TRIAL = ("--trials", "1", "--initial", "1", *RANDOM)
 BEST_LATER = """
 name: two
@@ -221,10 +221,9 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     assert wanted | {"report.html", "log.jsonl", "verdict.json"} <= left
     lines = done.err.splitlines()
     assert lines[0] == "input data UINT8 [items, ?]: 1024 of whole numbers from 0 to 9"
-    assert lines[1].startswith("profiling the model")
-    assert "echo at concurrency 4" in lines[2]
-    assert "until about" in lines[4]
-    assert lines[5].split()[:2] == ["0", "default"]
+    assert "echo at concurrency 4" in lines[1]
+    assert "until about" in lines[3]
+    assert lines[4].split()[:2] == ["0", "default"]
 
 
 def test_the_winner_is_shown_in_an_open_loop(finished: tuple[pathlib.Path, Done]) -> None:
@@ -374,7 +373,7 @@ def test_a_study_at_a_rate(killed: Killed) -> None:
     assert done.code == 0, done.err
     said = "".join(killed.lines)
     assert "echo at 200 requests/s (burst arrivals)" in said
-    assert "no prediction: a profile describes a closed loop" in said
+    assert "no prediction: the rules of thumb describe a closed loop" in said
     answer = json.loads(done.out)
     assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
     assert answer["best"]["batching.timeout_us"] == 5000

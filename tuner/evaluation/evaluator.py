@@ -28,7 +28,7 @@ from tuner.evaluation.evaluation import (
 from tuner.evaluation.phase_runner import PhaseRunner
 from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.evaluation.workload import EvaluationWorkload
-from tuner.launching import machine, statistics
+from tuner.launching import machine
 from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.load_generator.payloads import Payloads
@@ -186,18 +186,11 @@ class Evaluator:
             self.stop_engine()
 
     def observe_phase(
-        self,
-        configuration: Configuration,
-        *,
-        concurrency: int,
-        seconds: float,
-        warmup_s: float | None = None,
+        self, configuration: Configuration, *, concurrency: int, seconds: float
     ) -> ObservedPhase:
         """Apply a configuration, and observe its replicas before and after a closed loop."""
         engine = self._ensure_engine(configuration)
         plan = self.workload.closed_loop_plan(engine)
-        if warmup_s is not None:
-            plan = plan.with_warmup(seconds=warmup_s)
         plan = dataclasses.replace(
             plan, concurrency=concurrency, seconds=seconds, requests=None, answers=0
         )
@@ -239,13 +232,6 @@ class Evaluator:
         """Join an evaluation's time slices, omitting disturbed ones unless most are disturbed."""
         found = self._phases.join(slices, self.settings)
         return self._evaluation(configuration, found, startup, paid_s=found.load.measured_s)
-
-    def batch_times(self) -> statistics.BatchTimes:
-        """Return the running engine's batch statistics, or an empty dictionary if it has none."""
-        engine = self._engine
-        if engine is None:
-            return {}
-        return statistics.batch_times(engine.host, engine.port, engine.describe().model)
 
     def stop_engine(self) -> None:
         """End the engine, if one is running."""

@@ -68,13 +68,7 @@ def text(evaluator: Evaluator, environment: Environment, served: EngineInfo) -> 
 
 
 def observe_batches(
-    evaluator: Evaluator,
-    size: int,
-    client_batch: int,
-    *,
-    threads: int = 1,
-    seconds: float = SECONDS,
-    warmup_s: float | None = None,
+    evaluator: Evaluator, size: int, client_batch: int, *, seconds: float = SECONDS
 ) -> ObservedPhase:
     """Observe one unlimited replica, with enough clients to fill batches of `size` items.
 
@@ -83,15 +77,13 @@ def observe_batches(
     configuration = Configuration(
         {
             "replica.count": 1,
-            "replica.threads": threads,
+            "replica.threads": 1,
             "batching.max_size": size,
             "batching.timeout_us": FILL_US if size > 1 else 0,
         }
     )
     clients = max(2, -(-2 * size // client_batch))
-    found = evaluator.observe_phase(
-        configuration, concurrency=clients, seconds=seconds, warmup_s=warmup_s
-    )
+    found = evaluator.observe_phase(configuration, concurrency=clients, seconds=seconds)
     if not found.answered:
         if not found.load.why_failed:
             raise LoadGeneratorFailed(

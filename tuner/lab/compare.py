@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +18,6 @@ from tuner.evaluation import outcomes
 from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.lab.sampler_searches import (
-    NO_PREDICTION,
-    PredictionCost,
     sampler_run,
     search_settings,
     start_search,
@@ -30,7 +27,6 @@ from tuner.measurement import comparison
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.measurement.search_comparison import differences
 from tuner.metrics import objective as objectives
-from tuner.report import console_text
 from tuner.settings.study import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.study import prediction, targets, verification
@@ -76,7 +72,6 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
         problem, served = inputs.problem, inputs.served
         for search in _searches(order, settings):
             sampler_of(search.search, problem)
-        problem, predicted = _predict(order, settings, problem, evaluator, terminal)
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
@@ -84,9 +79,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
         with folder.hold_lock():
             terminal.log.write_to(folder.log)
             try:
-                runs, failures = _runs(
-                    order, settings, folder, problem, evaluator, terminal, predicted
-                )
+                runs, failures = _runs(order, settings, folder, problem, evaluator, terminal)
             except KeyboardInterrupt:
                 kept = f"the trials so far are in {folder.database}; a comparison cannot be resumed"
                 raise Interrupted(kept) from None
@@ -132,7 +125,6 @@ def _runs(
     problem: ProblemStatement,
     evaluator: Evaluator,
     terminal: Terminal,
-    predicted: PredictionCost = NO_PREDICTION,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
     ended: list[SamplerRun] = []
     failures: list[str] = []
@@ -152,7 +144,7 @@ def _runs(
     for repeat in range(order.repeats):
         later_s = (order.repeats - 1 - repeat) * repeat_s
         runs = [
-            start_search(settings, folder, problem, evaluator, name, repeat, predicted)
+            start_search(settings, folder, problem, evaluator, name, repeat)
             for name in order.samplers
         ]
         take_turns(runs, progress, terminal, later_s=verified_s + later_s)
@@ -184,28 +176,8 @@ def _runs(
     return tuple(ended), tuple(failures)
 
 
-def _predict(
-    order: CompareSpec,
-    settings: StudySettings,
-    problem: ProblemStatement,
-    evaluator: Evaluator,
-    terminal: Terminal,
-) -> tuple[ProblemStatement, PredictionCost]:
-    if not any(map(prediction.is_wanted, _searches(order, settings))):
-        return problem, NO_PREDICTION
-    console_text.write_line(terminal.console, "profiling the model to predict every configuration")
-    profile = prediction.profile_of(evaluator, problem)
-    if profile is None:
-        return problem, NO_PREDICTION
-    problem = prediction.with_prediction_of(settings, problem, profile)
-    trials = math.ceil(profile.seconds / budget_of(settings, evaluator).trial_s([]))
-    return problem, PredictionCost(
-        trials=min(trials, settings.search.trials - 1), seconds=profile.seconds
-    )
-
-
 def _searches(order: CompareSpec, settings: StudySettings) -> list[StudySettings]:
-    return [search_settings(settings, sampler, 0, NO_PREDICTION) for sampler in order.samplers]
+    return [search_settings(settings, sampler, 0) for sampler in order.samplers]
 
 
 def _why_unpredicted(order: CompareSpec, settings: StudySettings) -> tuple[str, ...]:

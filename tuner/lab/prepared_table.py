@@ -11,7 +11,6 @@ import numpy as np
 import yaml
 
 from tuner.errors import InvalidTable, UsageError
-from tuner.evaluation.simulation.profile import CostProfile
 from tuner.lab.tables.ground_truth import GroundTruth, ground_truth
 from tuner.lab.tables.machine_course import MachineCourse
 from tuner.lab.tables.table import BenchmarkTable, RecordedEvaluation
@@ -25,7 +24,6 @@ from tuner.space import distributions, files, knob_schema, roles
 from tuner.space.derived_features import features
 from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import knob_info
-from tuner.study import prediction
 from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE
@@ -42,18 +40,10 @@ class PreparedTable:
     limits: tuple[MetricConstraint, ...] = ()
     """Constraints that a solution's true values must satisfy."""
 
-    @functools.cached_property
-    def profile(self) -> CostProfile | None:
-        """Measured costs of the model, if they were recorded."""
-        kept = self.table.head.profile
-        return None if kept is None else CostProfile.from_json(kept)
-
-    @functools.cached_property
-    def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
-        """Predictions (m,) by discrete-event simulation, or None."""
-        if self.profile is None:
-            return None
-        return prediction.simulate(self.problem, self.profile)
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the default's latency predicts the others; every recorded objective follows it."""
+        return self.table.head.rate_per_s is None
 
     @functools.cached_property
     def course(self) -> MachineCourse:

@@ -28,12 +28,11 @@ from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
 from tuner.space import files
-from tuner.study import prediction, problem, targets
+from tuner.study import problem, targets
 from tuner.study.creation import environment_facts
 from tuner.study.interruption import resumable
 from tuner.study.preparation import StudyInputs, make_evaluator, notes_of, prepare
 from tuner.study.progress import Progress, Terminal
-from tuner.study.target import LuthierTarget
 from tuner.study.targets import CommandTarget
 from tuner.values.histogram import LatencyHistogram
 from tuner.values.measurement import Block, Measurement
@@ -77,9 +76,6 @@ def record(order: RecordSpec, *, terminal: Terminal) -> RecordResult:
         problem, head = inputs.problem, _head(order, inputs)
         if known is not None:
             head = _going_on(head, known.head, order.out)
-        if head.profile is None and isinstance(target, LuthierTarget):
-            profile = prediction.profile_of(evaluator, problem)
-            head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
         evaluations = list(known.evaluations) if known is not None else []
         before = len(evaluations)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.lab.prepared_table import PreparedTable
-from tuner.lab.replay_search import ReplaySpec, make_evaluator, profiling_trials, search_of
+from tuner.lab.replay_search import ReplaySpec, make_evaluator, search_of
 from tuner.lab.tables import scoring
 from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.lab.tables.table_evaluator import TableEvaluator
@@ -90,18 +90,15 @@ def replay(
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run the search with one seed."""
     evaluator = make_evaluator(ground, order.perturbations, seed, seconds=order.seconds)
-    spent = profiling_trials(ground, order)
     search = search_of(ground, order, seed, evaluator)
-    cells: list[Configuration | None] = [None] * spent
-    recommended: list[Configuration | None] = [None] * spent
-    if spent and ground.profile is not None:
-        evaluator.wait(ground.profile.seconds)
-    seconds = [evaluator.seconds] * spent
+    cells: list[Configuration] = []
+    recommended: list[Configuration | None] = []
+    seconds: list[float] = []
     lost: list[int] = []
     sampler_s = 0.0
-    own_s = [0.0] * spent
+    own_s: list[float] = []
     is_shared = registry.takes(order.sampler, "earlier")  # its own process recommends
-    for _ in range(order.trials - spent):
+    for _ in range(order.trials):
         if order.max_s is not None and evaluator.seconds >= order.max_s:
             break
         begun_s = time.perf_counter()

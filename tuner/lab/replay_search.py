@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.tables import table_evaluator as drawing
 from tuner.lab.tables.table_evaluator import Perturbations, TableEvaluator
-from tuner.sampling import registry
+from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.sampling.arrays import Array
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
@@ -23,15 +25,12 @@ from tuner.study.search import Search
 from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
 
-PredictionKind = Literal[
-    "profile", "discrete", "none", "shuffled", "inverted", "constant", "twice", "misleading"
-]
+PredictionKind = Literal["estimate", "none", "shuffled", "inverted", "constant", "misleading"]
 PREDICTIONS: tuple[PredictionKind, ...] = get_args(PredictionKind)
-"""Kinds of prediction: from the table's profile, or deliberately misleading.
+"""Kinds of prediction: the estimate from the default's latency, none, or a wrong one.
 
-`profile` is the closed form; `discrete` also simulates promising candidates; `twice` assumes that
-everything but the gateway is twice as fast; `misleading` is the truth, but for the best candidates
-and as many that lose `DECOY_LOSS`, which change places.
+`misleading` is the truth, but for the best candidates and as many that lose `DECOY_LOSS`, which
+change places.
 """
 DECOYS, DECOY_LOSS = 1 / 40, 0.25
 """Share of the candidates that a misleading prediction takes for the best, and what they lose."""
@@ -52,7 +51,7 @@ class ReplaySpec:
     """Time after which no further trial begins."""
     initial: int | None = None
     objective: str | None = None
-    guess: PredictionKind = "profile"
+    guess: PredictionKind = "estimate"
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
@@ -63,49 +62,31 @@ class ReplaySpec:
     perturbations: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 
-def profiling_trials(ground: PreparedTable, order: ReplaySpec) -> int:
-    """Return the profile's cost in trials, rounded up, or 0 if the sampler does not use it."""
-    profile = ground.profile
-    is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
-    if profile is None or not is_used:
-        return 0
-    return min(order.trials - 1, math.ceil(profile.seconds / ground.trial_s))
-
-
-def with_requested_prediction(
-    ground: PreparedTable, order: ReplaySpec, seed: int
+def estimate(
+    ground: PreparedTable,
+    kind: PredictionKind,
+    seed: int,
+    problem: ProblemStatement,
+    default_ms: float,
+    objective: str,
+    *,
+    limits: Sequence[MetricConstraint],
 ) -> ProblemStatement:
-    """Return the problem with the requested prediction."""
-    profile, problem = ground.profile, ground.problem
-    if profile is None and order.guess != "none" and ground.objective in prediction.OBJECTIVES:
-        is_closed = problem.environment.rate_per_s is None
-        paid = ground.table.paid if is_closed else None
-        return dataclasses.replace(problem, estimated_at=paid)
-    if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
+    """Add predictions as `prediction.estimate` does, then make them wrong in the requested way."""
+    problem = prediction.estimate(problem, default_ms, objective, limits=limits)
+    if kind == "estimate" or problem.prediction is None:
         return problem
-    if order.guess == "twice":
-        profile = profile.faster(2.0)
-    problem = prediction.with_prediction(
-        problem, profile, ground.objective, paid=ground.table.paid, limits=ground.limits
-    )
-    assert problem.prediction is not None
-    if order.guess == "discrete":
-        return dataclasses.replace(problem, prediction=ground.simulated)
     logs = np.log(problem.prediction)
-    if order.guess == "shuffled":
+    if kind == "shuffled":
         logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
-    elif order.guess == "inverted":
+    elif kind == "inverted":
         logs = logs.max() + logs.min() - logs
-    elif order.guess == "constant":
+    elif kind == "constant":
         logs = np.full_like(logs, logs.mean())
-    elif order.guess == "misleading":
+    elif kind == "misleading":
         logs = misleading(logs, ground)
-    is_right = order.guess in {"profile", "twice"}
     return dataclasses.replace(
-        problem,
-        prediction=np.exp(logs),
-        latency=problem.latency if is_right else None,
-        predicted_feasible=problem.predicted_feasible if is_right else None,
+        problem, prediction=np.exp(logs), latency=None, predicted_feasible=None
     )
 
 
@@ -150,8 +131,7 @@ def with_warm_start(
         ),
         winner=search.recommend(keeps_default=False),
     )
-    profile = ground.profile if problem.prediction is not None else None
-    return warm_start.with_warm_start(problem, [study], objective=ground.objective, profile=profile)
+    return warm_start.with_warm_start(problem, [study], objective=ground.objective)
 
 
 def make_evaluator(
@@ -187,8 +167,10 @@ def search_of(
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
-    problem = with_warm_start(with_requested_prediction(ground, order, seed), ground, order, seed)
-    if problem.prediction is None and problem.estimated_at is None:
+    problem = with_warm_start(ground.problem, ground, order, seed)
+    if ground.is_predicted and order.guess != "none":
+        problem = dataclasses.replace(problem, estimated_at=ground.table.paid)
+    else:
         settings = prediction.without_prediction(settings)
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
@@ -206,6 +188,7 @@ def search_of(
         stop_ei=0.0,
         keep_in=None,
         racing=_racing(ground, order) if order.races else None,
+        predict=functools.partial(estimate, ground, order.guess, seed),
     )
     search.prepare(settings)
     return search

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from tuner.evaluation.evaluator import Evaluator
 from tuner.measurement.search_comparison import best_so_far
-from tuner.sampling import registry
 from tuner.settings.study import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -23,17 +22,6 @@ from tuner.values.configuration import Configuration
 from tuner.values.sampler_comparison import SamplerRun
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionCost:
-    """Cost of measuring the profile behind a prediction."""
-
-    trials: int = 0
-    seconds: float = 0.0
-
-
-NO_PREDICTION = PredictionCost()
-
-
 @dataclasses.dataclass(slots=True)
 class SearchRun:
     """One search in progress."""
@@ -42,7 +30,6 @@ class SearchRun:
     sampler: str
     repeat: int
     seed: int
-    predicted: PredictionCost
 
 
 def start_search(
@@ -52,10 +39,9 @@ def start_search(
     evaluator: Evaluator,
     sampler: str,
     repeat: int,
-    predicted: PredictionCost,
 ) -> SearchRun:
     """Start one sampler's search, with its own store."""
-    mine = search_settings(settings, sampler, repeat, predicted)
+    mine = search_settings(settings, sampler, repeat)
     budget = dataclasses.replace(budget_of(mine, evaluator), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
@@ -65,7 +51,7 @@ def start_search(
     )
     search = Search(
         store=store,
-        problem=problem,
+        problem=prediction.enable_estimate(mine, problem),
         evaluator=evaluator,
         budget=budget,
         objective=settings.measurement.first,
@@ -75,27 +61,15 @@ def start_search(
         racing=Racing.of(settings),
     )
     search.prepare(mine.search)
-    return SearchRun(
-        search=search,
-        sampler=sampler,
-        repeat=repeat,
-        seed=mine.search.seed,
-        predicted=predicted if registry.takes(sampler, "guess") else NO_PREDICTION,
-    )
+    return SearchRun(search=search, sampler=sampler, repeat=repeat, seed=mine.search.seed)
 
 
-def search_settings(
-    settings: StudySettings, sampler: str, repeat: int, predicted: PredictionCost
-) -> StudySettings:
+def search_settings(settings: StudySettings, sampler: str, repeat: int) -> StudySettings:
     """Return the settings for one sampler's search."""
     search = settings.search
-    spent = predicted.trials if registry.takes(sampler, "guess") else 0
-    trials = search.trials - spent
     mine = dataclasses.replace(
         search,
         sampler=sampler,
-        trials=trials,
-        initial=None if search.initial is None else min(search.initial, trials),
         seed=search.seed + repeat,
         epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
     )
@@ -132,9 +106,8 @@ def sampler_run(
         study=f"{run.sampler}-{run.repeat}",
         objectives=values,
         best_so_far=best_so_far(values, objective),
-        wall_s=run.predicted.seconds + sum(run.search.walls_s),
-        seconds=tuple(itertools.accumulate(run.search.walls_s, initial=run.predicted.seconds))[1:],
-        profiling=run.predicted.trials,
+        wall_s=sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s)),
         winner=winners.get(run.sampler),
         remeasured=measured.measurements.get(run.sampler, ()),
     )

@@ -129,10 +129,8 @@ def _table_benchmark(
             continue
         contestants.append(_sampler_result(ground, order, sampler, check))
         say(f"{ground.table.head.name}: {_describe(contestants[-1])}")
-    if ground.profile is None and "structured" in order.samplers:
-        notes.append(
-            "The benchmark table has no profile to predict from, so structured searches as gp does."
-        )
+    if not ground.is_predicted and "structured" in order.samplers:
+        notes.append("The benchmark table is not predicted, so structured searches as gp does.")
     head, truth = ground.table.head, ground.truth
     objective = objectives.find_objective(ground.objective)
     cells = len(ground.problem.candidates.configurations)
@@ -172,11 +170,7 @@ def _sampler_result(
     )
     found = replay.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
     return sampler_results.sampler_result(
-        sampler,
-        found.runs,
-        ground.truth,
-        default=ground.problem.default,
-        profiling=replay_search.profiling_trials(ground, replayed),
+        sampler, found.runs, ground.truth, default=ground.problem.default
     )
 
 
@@ -197,8 +191,8 @@ def _judge(
 
 
 def _why_not(ground: PreparedTable, sampler: str) -> str | None:
-    if sampler == "prediction" and ground.profile is None:
-        return "The sampler prediction is left out: the benchmark table has no profile."
+    if sampler == "prediction" and not ground.is_predicted:
+        return "The sampler prediction is left out: the benchmark table is not predicted."
     return None
 
 

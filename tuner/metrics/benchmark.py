@@ -1,7 +1,7 @@
 """Results of a sampler benchmark on recorded tables: regrets, times and non-inferiority.
 
-Regrets are shares of the optimum (0.02 is 2 %); seconds are wall seconds, with the model's profile,
-starts, warm-up and the sampler.
+Regrets are shares of the optimum (0.02 is 2 %); seconds are wall seconds, with starts, warm-up and
+the sampler.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class SamplerResult:
     """Result of one sampler's searches on one table."""
 
     sampler: str
-    profiling: int
     regrets: tuple[tuple[float, ...], ...]
     seconds: tuple[tuple[float, ...], ...]
     """Seconds until the end of each trial, (runs, trials)."""

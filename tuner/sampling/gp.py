@@ -57,7 +57,6 @@ class GpSampler(CandidateSampler):
         earlier: WarmStart | None = None,
         latency: Array | None = None,
         guess: Array | None = None,
-        is_estimate: bool = False,
     ) -> None:
         """Store the arguments; see `CandidateSampler`.
 
@@ -66,7 +65,6 @@ class GpSampler(CandidateSampler):
             earlier: evaluations from earlier studies, on the candidates' axes.
             latency: (m,) predicted mean latencies of the candidates.
             guess: (m,) predicted objectives of the candidates, minimised and positive.
-            is_estimate: whether these are rules of thumb, which deserve less trust.
 
         Raises:
             UsageError: `earlier` or `guess` does not fit the candidates, or `guess` is not above 0.
@@ -83,7 +81,6 @@ class GpSampler(CandidateSampler):
                 raise UsageError("guess: expected positive values")
         self._known = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
-            is_estimate=is_estimate,
             warm_start=earlier,
             latency=None if latency is None else np.log(latency),
         )
@@ -200,7 +197,7 @@ class GpSampler(CandidateSampler):
 class StructuredSampler(GpSampler):
     """`GpSampler` with a prediction for every candidate."""
 
-    options = ("first", "earlier", "guess", "is_estimate", "latency")
+    options = ("first", "earlier", "guess", "latency")
 
 
 def is_likely(log_feasible: Array) -> NDArray[np.bool_]:

@@ -24,8 +24,8 @@ class SearchSettings:
     sampler: str = option_field(
         "structured",
         "NAME",
-        "sampler that proposes configurations: structured (predicts them from a short "
-        "profile of the model), gp, random, epsilon-greedy, skopt, gpy, tpe, prediction, "
+        "sampler that proposes configurations: structured (predicts them from the "
+        "default's latency), gp, random, epsilon-greedy, skopt, gpy, tpe, prediction, "
         "ridge, hill-climb, optuna-gp, smac or botorch (docs/samplers.md); default "
         "structured",
     )

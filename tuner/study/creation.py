@@ -10,7 +10,6 @@ from typing import Any
 from serving.accelerator import clocks
 from serving.model_spec import ModelSpec
 from tuner.errors import StudyExists
-from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
@@ -78,13 +77,7 @@ def name_taken(folder: RunFolder) -> StudyExists:
     )
 
 
-def create_study(
-    folder: RunFolder,
-    inputs: StudyInputs,
-    *,
-    overwrite: bool,
-    profile: CostProfile | None = None,
-) -> StudyStore:
+def create_study(folder: RunFolder, inputs: StudyInputs, *, overwrite: bool) -> StudyStore:
     """Create the folder and the store.
 
     Args:
@@ -113,7 +106,7 @@ def create_study(
             database=folder.database,
             url=url,
             facts=study_files.facts_of(
-                settings, problem, inputs.served, profile, target.shared(), inputs.payloads.sent
+                settings, problem, inputs.served, target.shared(), inputs.payloads.sent
             ),
         )
     except BaseException:

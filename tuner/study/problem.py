@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob, knob_info
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.values.configuration import Configuration
+from tuner.values.configuration import Configuration, Value
 from tuner.values.study_record import KnobInfo
 
 Array = NDArray[np.float64]
@@ -44,6 +45,18 @@ EQUAL = 1.0001
 """Ratio below which two predictions count as equal."""
 LIMITED_KNOBS = knob_schema.LIMITS_OF_ANY
 """Knobs that have no effect if limits cannot be enforced."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierEvaluation:
+    """What the prediction of a warm start's evaluation needs."""
+
+    environment: Environment
+    """Workload of the earlier study, on this machine."""
+    knobs: Mapping[str, Value]
+    """Configuration in Luthier's names (`roles.translator`)."""
+    shift: float
+    """Difference of the logarithms of both workloads' targets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +73,7 @@ class ProblemStatement:
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
     prediction: Array | None = None
-    """Predicted objective of each candidate, (m,), to minimise; None without a prediction."""
+    """Predicted objective of each candidate, (m,), to minimise; None before or without one."""
     latency: Array | None = None
     """Predicted mean latency of each candidate in ms, (m,)."""
     estimated_at: Prices | None = None
@@ -68,6 +81,8 @@ class ProblemStatement:
     predicted_feasible: NDArray[np.bool_] | None = None
     """Whether each candidate is predicted to meet the constraints, (m,); None if there are none."""
     warm_start: WarmStart | None = None
+    earlier: tuple[EarlierEvaluation, ...] = ()
+    """Evaluations of the warm start, in its order."""
     warm_start_configurations: tuple[Configuration, ...] | None = None
     """Candidates that won the studies of the warm start."""
 

@@ -11,6 +11,7 @@ import logging
 import math
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,6 +81,7 @@ class Search:
         racing: Racing | None = None,
         second: str | None = None,
         point: str = "knee",
+        predict: Callable[..., ProblemStatement] = prediction.estimate,
     ) -> None:
         self.store = store
         self.problem = problem
@@ -100,6 +102,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._racing = racing
+        self._predict = predict
         self._given: dict[str, Any] = {
             "candidates": problem.candidates,
             "known": NO_PRIOR_KNOWLEDGE,
@@ -128,17 +131,16 @@ class Search:
         takes_earlier = registry.takes(settings.sampler, "earlier")
         self._given["known"] = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
-            is_estimate=problem.estimated_at is not None,
             warm_start=problem.warm_start if takes_earlier else None,
             latency=None if latency is None else np.log(latency),
         )
 
     def _estimate(self, default: Trial) -> None:
-        """Predict the candidates from the default, if there is no better prediction."""
+        """Predict the candidates from the default, once."""
         problem, measured = self.problem, default.measured
         if problem.estimated_at is None or problem.prediction is not None or measured is None:
             return
-        self.problem = prediction.estimate(
+        self.problem = self._predict(
             problem, measured.mean_ms, self.objective.name, limits=self._judge.needs.limits
         )
         self._use_sampler()
@@ -341,7 +343,6 @@ def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
         first.append(problem.predicted_best)
     given = {
         "guess": problem.prediction,
-        "is_estimate": problem.estimated_at is not None or None,
         "latency": problem.latency,
         "first": first or None,
         "earlier": problem.warm_start,

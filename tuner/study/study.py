@@ -19,8 +19,6 @@ from collections.abc import Mapping
 from tuner import export
 from tuner.advice import advise, why_nothing
 from tuner.errors import Interrupted, StorageFailed, TunerError
-from tuner.evaluation.evaluator import Evaluator
-from tuner.evaluation.simulation.profile import CostProfile
 from tuner.export import serving as serving_export
 from tuner.launching import machine
 from tuner.measurement.measurement_warnings import warnings_of
@@ -89,9 +87,8 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
     with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
         inputs = prepare(evaluator, settings, target, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            profile = _profile(evaluator, inputs, terminal)
-            inputs, taught = _add_prior_knowledge(inputs, profile)
-            store = create_study(folder, inputs, overwrite=overwrite, profile=profile)
+            inputs, taught = _add_prior_knowledge(inputs)
+            store = create_study(folder, inputs, overwrite=overwrite)
             with folder.hold_lock():
                 terminal.log.write_to(folder.log)
                 for note in preparation.notes_of(inputs, evaluator.energy_sources):
@@ -132,23 +129,14 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
             inputs = prepare(evaluator, searched, target, terminal, goes_on=True)
             study_files.check_same_space(store, inputs.problem)
             inputs = dataclasses.replace(inputs, settings=settings)
-            inputs, _ = _add_prior_knowledge(inputs, study_files.profile_of(store))
+            inputs, _ = _add_prior_knowledge(inputs)
             return _run(StudyRun.of(inputs, folder, store, evaluator, terminal, begun_s=begun_s))
 
 
-def _profile(evaluator: Evaluator, inputs: StudyInputs, terminal: Terminal) -> CostProfile | None:
-    if not prediction.is_wanted(inputs.settings):
-        return None
-    terminal.say("profiling the model to predict every configuration")
-    return prediction.profile_of(evaluator, inputs.problem)
-
-
-def _add_prior_knowledge(
-    inputs: StudyInputs, profile: CostProfile | None
-) -> tuple[StudyInputs, str | None]:
+def _add_prior_knowledge(inputs: StudyInputs) -> tuple[StudyInputs, str | None]:
     settings = inputs.settings
-    problem = prediction.with_prediction_of(settings, inputs.problem, profile)
-    problem, taught = warm_start.load_warm_start(settings, problem, inputs.served.model, profile)
+    problem = prediction.enable_estimate(settings, inputs.problem)
+    problem, taught = warm_start.load_warm_start(settings, problem, inputs.served.model)
     return dataclasses.replace(inputs, problem=problem), taught
 
 

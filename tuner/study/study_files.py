@@ -15,7 +15,6 @@ from tuner.engines import file as engine_file
 from tuner.engines.description import COPY, SCENARIO_COPY
 from tuner.errors import UsageError
 from tuner.evaluation import outcomes, request_source
-from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
@@ -103,7 +102,6 @@ def facts_of(
     settings: StudySettings,
     problem: ProblemStatement,
     served: EngineInfo,
-    profile: CostProfile | None = None,
     shared: SharedModels | None = None,
     sent: InputSummary | None = None,
 ) -> dict[str, Any]:
@@ -120,17 +118,10 @@ def facts_of(
         "candidates": len(problem.candidates.configurations),
         "default": dict(problem.default),
         "knobs": to_plain(problem.knobs),
-        "profile": None if profile is None else profile.as_json(),
         "shared": to_plain(shared),
         "sent": to_plain(sent),
         "told": request_source.server_settings(settings.target),
     }
-
-
-def profile_of(store: StudyStore) -> CostProfile | None:
-    """Return the study's profile, or None."""
-    kept = store.facts().get("profile")
-    return None if kept is None else CostProfile.from_json(kept)
 
 
 def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:

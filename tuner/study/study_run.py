@@ -135,7 +135,7 @@ def choose_best(setup: StudyRun, search: Search, ending: VerificationState) -> V
             limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
-    guess = setup.problem.predicted_best if search.second is None else None
+    guess = search.problem.predicted_best if search.second is None else None
     if guess is not None and (guess == best or setup.problem.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, prediction=guess)

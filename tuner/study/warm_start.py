@@ -19,11 +19,8 @@ import numpy as np
 
 from serving.system import user_files
 from tuner.errors import TunerError, UsageError
-from tuner.evaluation.simulation import closed_form
-from tuner.evaluation.simulation.profile import CostProfile
 from tuner.launching import machine
 from tuner.metrics import prices
-from tuner.metrics.objective import COSTS
 from tuner.sampling.surrogates.knowledge import WarmStart
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import RATE, rate_in_words
@@ -31,8 +28,7 @@ from tuner.space import derived_features, roles
 from tuner.space.environment import Environment
 from tuner.store.run_folder import RunFolder
 from tuner.study import study_files
-from tuner.study.prediction import workload_of
-from tuner.study.problem import ProblemStatement
+from tuner.study.problem import EarlierEvaluation, ProblemStatement
 from tuner.values.configuration import Configuration
 
 SAME_TARGET = operator.attrgetter("engine", "spawner", "payload", "shape", "values", "scenario")
@@ -60,7 +56,7 @@ class SourceStudy:
 
 
 def load_warm_start(
-    settings: StudySettings, problem: ProblemStatement, model: str, profile: CostProfile | None
+    settings: StudySettings, problem: ProblemStatement, model: str
 ) -> tuple[ProblemStatement, str | None]:
     """Add warm-start studies; also return a line that names them, or None if there are none.
 
@@ -71,7 +67,7 @@ def load_warm_start(
     if wanted == NONE:
         return problem, None
     found = list(_source_studies(settings, problem, model, wanted))
-    made = with_warm_start(problem, found, objective=settings.measurement.first, profile=profile)
+    made = with_warm_start(problem, found, objective=settings.measurement.first)
     if made.warm_start is None:
         return problem, None
     from_ = ", ".join(
@@ -88,15 +84,12 @@ def _workload_in_words(load: Environment) -> str:
 
 
 def with_warm_start(
-    problem: ProblemStatement,
-    studies: Sequence[SourceStudy],
-    *,
-    objective: str,
-    profile: CostProfile | None = None,
+    problem: ProblemStatement, studies: Sequence[SourceStudy], *, objective: str
 ) -> ProblemStatement:
     """Add evaluations from `studies`, which begin with the most important one."""
     context = _context(problem.environment)
-    vectors, contexts, targets, guesses = [], [], [], []
+    canonical = roles.translator(problem.space.knobs)
+    vectors, contexts, targets, rows = [], [], [], []
     for study in studies:
         shift = _shift(problem.environment, study.environment, objective)
         for configuration, value in study.evaluations[-max(1, MAX_EVALUATIONS // len(studies)) :]:
@@ -106,10 +99,11 @@ def with_warm_start(
             vectors.append(vector)
             contexts.append(_context(study.environment))
             targets.append(math.log(value) + shift)
-            if profile is not None and objective not in COSTS:
-                load = workload_of(study.environment)
-                predicted = closed_form.mean_ms(profile, load, configuration)
-                guesses.append(math.log(predicted) + shift)
+            rows.append(
+                EarlierEvaluation(
+                    environment=study.environment, knobs=canonical(configuration), shift=shift
+                )
+            )
     if not vectors:
         return problem
     differing = np.flatnonzero(np.ptp(np.array([context, *contexts]), axis=0))
@@ -118,11 +112,13 @@ def with_warm_start(
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
         errors=np.full(len(targets), np.nan),
-        prediction=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
     return dataclasses.replace(
-        problem, warm_start=earlier, warm_start_configurations=_winners(problem, studies)
+        problem,
+        warm_start=earlier,
+        earlier=tuple(rows),
+        warm_start_configurations=_winners(problem, studies),
     )
 
 

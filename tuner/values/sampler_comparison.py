@@ -31,9 +31,7 @@ class SamplerRun(Plain):
     remeasured: tuple[Measurement, ...] = ()
     """Final evaluations of the winner."""
     seconds: tuple[float, ...] = ()
-    """Seconds until each trial's end, with the profile but without other searches; may be empty."""
-    profiling: int = 0
-    """Number of trials spent on the profile."""
+    """Seconds until each trial's end, without other searches; may be empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from tuner.errors import LaunchFailed, LoadGeneratorFailed
 from tuner.evaluation.evaluation import Startup
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.workload import FIRST_RATE_PER_S
-from tuner.launching import statistics
 from tuner.launching.engine import EngineInfo
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator.payloads import Payloads
@@ -296,20 +295,3 @@ def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
     assert "answered 500" in outcome.reason
     assert "ended" not in outcome.reason
     assert engine.stopped
-
-
-def test_what_batches_took_is_told_by_their_size(bench: Evaluator) -> None:
-    """One batch for each request, where a batch holds one, and less time than the launch had."""
-    before = bench.batch_times()
-    launch = bench.evaluate(Configuration({"replica.count": 1, "batching.max_size": 1}))
-    after = bench.batch_times()
-    assert launch.measurement is not None
-    count = after[1][0] - before.get(1, (0, 0.0))[0]
-    seconds = after[1][1] - before.get(1, (0, 0.0))[1]
-    assert count >= launch.measurement.requests
-    assert 0 < seconds < launch.loaded_s * 2
-
-
-def test_a_server_without_statistics_tells_of_no_batch() -> None:
-    """Nor does one that is not there."""
-    assert statistics.batch_times("127.0.0.1", 1, "echo") == {}

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import pathlib
 
-import numpy as np
 import pytest
 import rich.console
 
@@ -120,33 +119,24 @@ def test_the_time_left_holds_for_the_whole_comparison(tmp_path: pathlib.Path) ->
     assert len(left) >= 11
 
 
-def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
-    tmp_path: pathlib.Path,
-) -> None:
-    """They have fewer trials, and their first one ends later; the others have all."""
+def test_the_default_predicts_the_others_for_samplers_that_use_it(tmp_path: pathlib.Path) -> None:
     folder = RunFolder(tmp_path, "c")
     folder.create({}, {}, settings_file=compare.SETTINGS_FILE)
-    terminal = Terminal(
-        console=rich.console.Console(quiet=True), log=EventLog(), check=lambda: None
-    )
-    search = dataclasses.replace(SETTINGS.search, trials=6, initial=5)
-    settings = dataclasses.replace(SETTINGS, search=search)
-    order = CompareSpec(settings=settings, samplers=("random", "prediction"), repeats=1)
-    predicted = sampler_searches.PredictionCost(trials=2, seconds=7.5)
-    arena = benches.arena()
-    guess = np.arange(1.0, 1 + len(arena.candidates.configurations))
-    arena = dataclasses.replace(arena, prediction=guess)
-    runs, _ = compare._runs(order, settings, folder, arena, Failing(), terminal, predicted)  # type: ignore[arg-type]
-    by_name = {run.sampler: run for run in runs}
-    assert [len(by_name[name].objectives) for name in order.samplers] == [6, 4]
-    assert [by_name[name].profiling for name in order.samplers] == [0, 2]
-    assert by_name["prediction"].seconds[0] > 7.5 > by_name["random"].seconds[0]
-    assert len(by_name["prediction"].seconds) == 4
-    assert by_name["prediction"].wall_s == pytest.approx(by_name["prediction"].seconds[-1])
+    for name, is_predicted in (("random", False), ("prediction", True)):
+        run = sampler_searches.start_search(
+            SETTINGS,
+            folder,
+            benches.arena(),
+            Failing(),
+            name,
+            repeat=0,  # type: ignore[arg-type]
+        )
+        run.search.step()
+        assert (run.search.problem.prediction is not None) == is_predicted
 
 
 def test_what_needs_a_prediction_and_has_none_is_noted() -> None:
-    """Of another objective a profile does not tell."""
+    """Energy does not follow from the latency."""
     measurement = dataclasses.replace(SETTINGS.measurement, objective="energy")
     settings = dataclasses.replace(SETTINGS, measurement=measurement)
     order = CompareSpec(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import recorded
 from tuner.errors import UsageError
-from tuner.lab import table_benchmark
+from tuner.lab import prepared_table, table_benchmark
 from tuner.lab.table_benchmark import TableBenchmarkSpec
 from tuner.measurement.noninferiority import bound_mean
 
@@ -49,13 +49,18 @@ def record(order: TableBenchmarkSpec):
 
 def test_every_sampler_has_its_searches_on_every_table(record) -> None:
     for table in record.tables:
-        assert [one.sampler for one in table.contestants] == ["ridge", "random", "hill-climb"]
+        assert [one.sampler for one in table.contestants] == list(record.samplers)
         for one in table.contestants:
             assert np.shape(one.regrets) == np.shape(one.seconds) == (5, 16)
 
 
-def test_without_a_profile_the_guess_takes_no_part_and_that_is_said(record) -> None:
-    assert all("prediction is left out" in table.notes[-1] for table in record.tables)
+def test_the_sampler_prediction_takes_no_part_where_nothing_is_predicted() -> None:
+    """An open loop is not predicted."""
+    table = recorded.table(passes=4, every=6)
+    head = dataclasses.replace(table.head, rate_per_s=50.0)
+    for made, is_left_out in ((table, False), (dataclasses.replace(table, head=head), True)):
+        ground = prepared_table.prepare_table(made)
+        assert (table_benchmark._why_not(ground, "prediction") is not None) == is_left_out
 
 
 def test_the_figures_can_be_computed_from_what_is_written(record) -> None:
@@ -76,6 +81,7 @@ def test_over_tables_a_table_is_one_unit(record) -> None:
     assert {(one.peer, one.budget) for one in record.over_tables} == {
         ("random", 15),
         ("hill-climb", 15),
+        ("prediction", 15),
     }
     for one in record.over_tables:
         assert one.units == 2

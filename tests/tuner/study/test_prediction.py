@@ -63,7 +63,7 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
 
 
 def start(ground: PreparedTable, trials: int) -> Search:
-    """A search on a table without a profile, after so many trials."""
+    """A search on a table, after so many trials."""
     order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
     evaluator = replay_search.make_evaluator(ground, order.perturbations, 0)
     search = replay_search.search_of(ground, order, 0, evaluator)
@@ -72,10 +72,9 @@ def start(ground: PreparedTable, trials: int) -> Search:
     return search
 
 
-def test_without_a_profile_the_default_predicts_the_others() -> None:
+def test_the_default_predicts_the_others() -> None:
     """Nothing is predicted before its trial; the predicted best is tried next."""
     ground = prepared_table.prepare_table(recorded.table())
-    assert ground.profile is None
     assert start(ground, 0).problem.prediction is None
     search = start(ground, 2)
     assert search.budget.initial == INITIALS["structured"]

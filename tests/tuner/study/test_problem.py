@@ -200,7 +200,7 @@ def test_an_accuracy_needs_variants() -> None:
 
 
 def test_of_equal_predictions_the_one_nearest_to_the_default_is_the_best() -> None:
-    """A profile does not tell of memory: the tightest limit is no better for it."""
+    """A prediction does not tell of memory: the tightest limit is no better for it."""
     toy = benches.arena()
     guess = np.array(
         [1.0 if cell["replica.count"] == 2 else 2.0 for cell in toy.candidates.configurations]

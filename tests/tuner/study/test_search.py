@@ -12,7 +12,6 @@ import pytest
 from tests.fakes import benches, studies, surfaces
 from tests.fakes.benches import ToyBench
 from tuner.evaluation.evaluation import Evaluation
-from tuner.evaluation.simulation.profile import BatchCost, CostProfile
 from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints
 from tuner.settings.search import SearchSettings
@@ -245,36 +244,17 @@ def test_the_gp_recommends_a_configuration_that_worked() -> None:
     assert toy_ms(best) < toy_ms(search.problem.default)
 
 
-PROFILE = CostProfile(
-    batches=tuple(
-        BatchCost(
-            threads=threads,
-            size=size,
-            service_s=1e-3 * (3.0 + 2.2 * size) * threads**0.15,
-            cpu_s=1e-3 * (3.0 + 2.2 * size) * threads**0.15,
-            gateway_s=1e-4,
-            client_s=5e-5,
-        )
-        for threads in (1, 2, 4)
-        for size in (1, 4, 16)
-    ),
-    client_batch=1,
-    seconds=3.0,
-)
-"""Of the toy, as its batches take; what replicas do to one another it leaves to the simulator."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "trials", "share"),
-    [("profile", 10, 0.001), ("none", 20, 0.001), ("turned over", 16, 0.05)],
+    [("estimate", 10, 0.001), ("none", 20, 0.001), ("turned over", 16, 0.05)],
 )
 def test_the_default_sampler_finds_what_chance_does_not(
     kind: str, trials: int, share: float
 ) -> None:
     """What is recommended after a search with a prediction, without one, and with one that is upside down."""
     plain = benches.arena()
-    arena = plain if kind == "none" else prediction.with_prediction(plain, PROFILE)
+    arena = plain if kind == "none" else prediction.estimate(plain, toy_ms(plain.default))
     if kind == "turned over":
         arena = dataclasses.replace(
             arena, prediction=1 / arena.prediction, latency=None, predicted_feasible=None

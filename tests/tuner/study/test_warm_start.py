@@ -13,7 +13,7 @@ from tuner.sampling.history import History
 from tuner.sampling.surrogates import model_averaging
 from tuner.sampling.surrogates.knowledge import PriorKnowledge
 from tuner.space import files, knob_schema
-from tuner.study import warm_start
+from tuner.study import prediction, warm_start
 from tuner.study.problem import ProblemStatement, make_problem
 from tuner.study.warm_start import SourceStudy
 from tuner.values.configuration import Configuration
@@ -91,6 +91,25 @@ def test_what_another_load_taught_halves_the_error_of_a_few_launches() -> None:
     assert error(PriorKnowledge(warm_start=taught(earlier(10)).warm_start)) < 0.6 * error(
         PriorKnowledge()
     )
+
+
+def test_predictions_of_another_loads_evaluations_keep_the_structured_process() -> None:
+    """They lie on the scale of the targets, from which the other load's size is taken."""
+    told = prediction.estimate(taught(earlier(10)), true_ms(ARENA.default, benches.CONCURRENCY))
+    assert told.warm_start is not None
+    assert told.warm_start.prediction is not None
+    off = told.warm_start.prediction - told.warm_start.targets
+    assert abs(np.median(off)) < math.log(1.5)
+    assert told.prediction is not None
+    known = PriorKnowledge(prior_mean=np.log(told.prediction), warm_start=told.warm_start)
+    assert model_averaging.fit(_history(6), ARENA.candidates, known).structured is not None
+
+
+def test_a_cost_of_another_load_is_not_predicted() -> None:
+    made = warm_start.with_warm_start(ARENA, [earlier(10)], objective="cost")
+    found = prediction.estimate(made, 20.0, "cost").warm_start
+    assert found is not None
+    assert found.prediction is None
 
 
 def test_a_knob_value_that_the_space_does_not_have_has_a_place_all_the_same() -> None:

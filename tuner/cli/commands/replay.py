@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--prediction",
         None,
-        "predictions for the sampler structured: from the table's profile (its time "
-        "counts as trials), none, or a wrong one; default profile",
-        default="profile",
+        "predictions for structured and prediction: the estimate from the default's latency, "
+        "none, or a wrong one; default estimate",
+        default="estimate",
         choices=replay_search.PREDICTIONS,
     )
     options.add_value(

@@ -1,1 +1,1 @@
-"""Performance models, which predict every configuration's mean latency from a short profile."""
+"""Performance models: the closed form of predictions, and an emulated pool of many models."""

@@ -13,20 +13,17 @@ At a fixed concurrency, it follows from the throughput (Little's law), which eve
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
-from tuner.evaluation.simulation.profile import BatchCost, CostProfile
+from tuner.evaluation.simulation.model_costs import ModelCosts
 from tuner.values.configuration import Value
 
 SOFTNESS = 8.0
 """Exponent S that smooths nearby bounds: throughput = (sum of rate^-S)^(-1/S)."""
 TOGETHER = 4.0
 """Ratio of the gateway's time for all requests to the timeout up to which all leave together."""
-UNKNOWN_REQUEST_S = 1e-4
-"""CPU time of a request in gateway or client if unmeasured: 0.1 ms, a typical value."""
+REQUEST_S = 1e-4
+"""CPU time of a request in the gateway, and in the client: 0.1 ms, a typical value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,43 +35,35 @@ class Workload:
     cores: float
 
 
-def mean_ms(profile: CostProfile, load: Workload, candidate: Mapping[str, Value]) -> float:
+def mean_ms(costs: ModelCosts, load: Workload, candidate: Mapping[str, Value]) -> float:
     """Predict the mean latency; missing knobs take the engine's defaults."""
     replicas = int(candidate.get("replica.count", 1))
     threads = int(candidate.get("replica.threads", 1))
     quota = float(candidate.get("replica.cpu", 0) or threads)
     most = int(candidate.get("batching.max_size", 8))
     timeout_s = 1e-6 * float(candidate.get("batching.timeout_us", 0))
-    costs = profile.of(threads)
     items = load.concurrency * load.client_batch
-    batch, groups = _batch(items, replicas, most, timeout_s, interpolate(costs, most)[0])
-    service_s, cpu_s = interpolate(costs, batch)
+    full_s = costs.service_s(most, threads)
+    batch, groups = _batch(items, replicas, most, timeout_s, full_s)
+    cpu_s = costs.cpu_s(batch, threads)
     own = quota * replicas / groups  # idle replicas save their quota
-    taken_s = max(service_s, cpu_s / min(own, load.cores))
-    request_s = per_request(costs, batch)
+    taken_s = max(costs.service_s(batch, threads), cpu_s / min(own, load.cores))
     per_batch = batch / load.client_batch
-    fill_s = _fill_s(items, groups, batch, most, timeout_s, sum(request_s) / load.client_batch)
-    own_s = sum(request_s)
+    own_s = 2 * REQUEST_S
+    fill_s = _fill_s(items, groups, batch, most, timeout_s, own_s / load.client_batch)
     if timeout_s > 0 and batch < most:
         # All requests wait for the same timeouts, so they leave and return together, and replicas
         # idle while the gateway takes one after another.
-        together_s = (load.concurrency - 1) * request_s[0]
+        together_s = (load.concurrency - 1) * REQUEST_S
         own_s += together_s * min(1.0, TOGETHER * timeout_s / max(together_s, 1e-9))
     requests_per_s = (
         groups * per_batch / (taken_s + fill_s),
-        load.cores / (cpu_s / per_batch + request_s[0] + request_s[1]),
-        1 / request_s[0],
+        load.cores / (cpu_s / per_batch + 2 * REQUEST_S),
+        1 / REQUEST_S,
         load.concurrency / (taken_s + fill_s + own_s),
     )
     throughput: float = sum(rate**-SOFTNESS for rate in requests_per_s) ** (-1 / SOFTNESS)
     return 1e3 * load.concurrency / throughput
-
-
-def all_ms(
-    profile: CostProfile, load: Workload, candidates: Sequence[Mapping[str, Value]]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Predict each candidate's mean latency, (m,)."""
-    return np.array([mean_ms(profile, load, cell) for cell in candidates])
 
 
 def _batch(
@@ -107,33 +96,3 @@ def _fill_s(
         return timeout_s
     missing = max(0.0, most - (items - groups * most))
     return min(timeout_s, missing * item_s / groups)
-
-
-def interpolate(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Return service time and CPU time of a batch, linear between and beyond measured sizes."""
-    sizes = [cost.size for cost in costs]
-    found = []
-    for values in ([cost.service_s for cost in costs], [cost.cpu_s for cost in costs]):
-        if size > sizes[-1] and len(sizes) > 1:
-            slope = (values[-1] - values[-2]) / (sizes[-1] - sizes[-2])
-            found.append(values[-1] + max(slope, 0.0) * (size - sizes[-1]))
-        elif size > sizes[-1]:
-            found.append(values[-1] * size / sizes[-1])
-        else:
-            found.append(float(np.interp(size, sizes, values)))
-    return found[0], found[1]
-
-
-def per_request(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:
-    """Return the CPU time of a request in gateway and client."""
-    found = []
-    for values in ([cost.gateway_s for cost in costs], [cost.client_s for cost in costs]):
-        known = [
-            (math.log(cost.size), value) for cost, value in zip(costs, values, strict=True) if value
-        ]
-        if not known:
-            found.append(UNKNOWN_REQUEST_S)
-            continue
-        sizes, seconds = zip(*known, strict=True)
-        found.append(float(np.interp(math.log(size), sizes, seconds)))
-    return found[0], found[1]

@@ -23,15 +23,13 @@ def sampler_result(
     truth: GroundTruth,
     *,
     default: Configuration,
-    profiling: int,
 ) -> SamplerResult:
-    """Summarise runs of equal length, whose first `profiling` trials paid for the profile."""
+    """Summarise runs of equal length."""
     regrets = finite_regrets(runs, truth, default)
     seconds = np.array([elapsed_s(run) for run in runs])
     trials = len(runs[0].cells)
     return SamplerResult(
         sampler=sampler,
-        profiling=profiling,
         regrets=_round_rows(regrets),
         seconds=_round_rows(seconds),
         regret=quartiles(regrets),

@@ -60,8 +60,8 @@ class ReplayRun:
     """Proposals and recommendations in one seed's run."""
 
     seed: int
-    cells: tuple[Configuration | None, ...]
-    """Proposed configurations; None for trials spent on the profile."""
+    cells: tuple[Configuration, ...]
+    """Proposed configurations."""
     recommended: tuple[Configuration | None, ...]
     seconds: tuple[float, ...] = ()
     sampler_s: float = 0.0
@@ -74,7 +74,7 @@ class ReplayRun:
         """Return the fields as JSON data."""
         return {
             "seed": self.seed,
-            "candidates": [None if cell is None else dict(cell) for cell in self.cells],
+            "candidates": [dict(cell) for cell in self.cells],
             "recommended": [None if cell is None else dict(cell) for cell in self.recommended],
             "seconds": list(self.seconds),
             "sampler_s": self.sampler_s,

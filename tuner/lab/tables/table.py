@@ -87,8 +87,6 @@ class TableHeader:
     passes: int
     seed: int
     notes: tuple[str, ...] = ()
-    profile: Mapping[str, Any] | None = None
-    """Costs for a simulator, or None if they were not measured."""
     rate_per_s: float | None = None
     """Rate of due requests; None in a closed loop."""
     deadline_ms: float | None = None

@@ -1,6 +1,6 @@
 """Folder of a benchmark table.
 
-    table.yaml          the header: model, workload, engine, host, space, default, profile
+    table.yaml          the header: model, workload, engine, host, space, default
     evaluations.csv     one row per measured block with knobs, evaluation and metrics; a single row
                         without a block for a failed evaluation
     histograms.csv      one row per measured evaluation: latencies in buckets 1 % wide

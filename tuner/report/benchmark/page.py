@@ -198,7 +198,7 @@ def _tolerance_caption(table: TableBenchmark) -> str:
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
         "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
         "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
-        "are wall seconds, with the model's profile where one is used, starts, warm-up and the sampler. "
+        "are wall seconds, with starts, warm-up and the sampler. "
         f"Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
@@ -233,6 +233,5 @@ def _method(record: BenchmarkRecord) -> Markup:
             "most 0.05; “better” where the bound is below 0 as well; “worse” where the other bound is above "
             "the margin."
         ),
-        "The time that a prediction's profile takes counts, also as trials.",
     )
     return join([bullets([*items, *record.notes])])

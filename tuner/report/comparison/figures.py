@@ -37,13 +37,13 @@ def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
 def curves(record: ComparisonRecord, sampler: str) -> Array:
     """Return best values so far (runs, trials): NaN before the first; ended runs keep the last."""
     runs = runs_of(record, sampler)
-    length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
+    length = max((len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)
     for row, run in zip(table, runs, strict=True):
-        for index, value in enumerate(run.best_so_far, start=run.profiling):
+        for index, value in enumerate(run.best_so_far):
             row[index] = np.nan if value is None else value
         if run.best_so_far and run.best_so_far[-1] is not None:
-            row[run.profiling + len(run.best_so_far) :] = run.best_so_far[-1]
+            row[len(run.best_so_far) :] = run.best_so_far[-1]
     return table
 
 

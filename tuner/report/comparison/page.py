@@ -74,7 +74,7 @@ def cautions(record: ComparisonRecord) -> tuple[str, ...]:
         found.append(
             f"{formatting.plural(len(missing), 'run')} found no configuration that worked."
         )
-    short = [run for run in record.runs if len(run.objectives) + run.profiling < record.trials]
+    short = [run for run in record.runs if len(run.objectives) < record.trials]
     if short:
         found.append(f"{formatting.plural(len(short), 'run')} ended before the budget was used.")
     return tuple(found)
@@ -238,7 +238,7 @@ def sampler_time_to_tolerance(
             if objective.better(value, limit) == value:
                 first = float(count)
                 break
-        trials.append(run.profiling + first)
+        trials.append(first)
         is_timed = np.isfinite(first) and len(run.seconds) >= first
         seconds.append(run.seconds[int(first) - 1] if is_timed else np.inf)
     return TimeToTolerance.over(share, trials, seconds)

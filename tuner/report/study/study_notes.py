@@ -115,7 +115,7 @@ def _against_prediction(study: StudyRecord) -> Iterator[str]:
     if against is None:
         return
     yield (
-        "Without a search, the prediction from the model's profile would choose "
+        "Without a search, rules of thumb from the default's latency would choose "
         f"{in_short(study, against.configuration)}: best over that "
         f"{formatting.ratio(against.ratio, against.interval)}, {against.outcome}, "
         f"{formatting.plural(against.pairs, 'pair')} of evaluations."

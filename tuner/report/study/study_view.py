@@ -26,7 +26,7 @@ P99 = objectives.find_objective("p99").field
 
 ARMS: tuple[ArmName, ArmName] = ("default", "best")
 SEARCHES = {
-    "structured": "a prediction from the model's profile and a Gaussian process",
+    "structured": "rules of thumb from the default's latency and a Gaussian process",
     "gp": "a Gaussian process",
 }
 

@@ -15,9 +15,9 @@ class WarmStart:
     context: Array  # (k, c) differences of their workloads
     targets: Array  # (k,) log objectives, without what the workload's size explains
     errors: Array  # (k,) standard error within each evaluation; NaN if unknown
-    prediction: Array | None
-    """Log predictions (k,) under these workloads."""
     own_context: Array  # (c,) of the study itself
+    prediction: Array | None = None
+    """Log predictions (k,) under these workloads."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,8 +26,6 @@ class PriorKnowledge:
 
     prior_mean: Array | None = None
     """Log predicted objectives (m,) of the candidates."""
-    is_estimate: bool = False
-    """Whether they are rules of thumb rather than a measured profile's."""
     warm_start: WarmStart | None = None
     latency: Array | None = None
     """Log predicted mean latencies (m,), for metric constraints."""

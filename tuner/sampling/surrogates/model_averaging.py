@@ -21,12 +21,10 @@ from tuner.sampling.surrogates.gaussian_process import GaussianProcess
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
 
-ODDS = 10.0
-"""Prior odds of the structured process, which a few noisy evaluations cannot overturn."""
-ESTIMATE_ODDS = 2.0
-"""The same if predictions are rules of thumb."""
-LEFT_VARIANCE, ESTIMATE_LEFT_VARIANCE = 0.1, 0.4
-"""Share of the targets' variance that a profile's predictions, or rules of thumb, leave."""
+ODDS = 2.0
+"""Prior odds of the structured process, whose predictions are rules of thumb."""
+LEFT_VARIANCE = 0.4
+"""Share of the targets' variance that predictions leave."""
 MIN_SHARE = 1e-3
 
 
@@ -146,13 +144,12 @@ def fit(
             structured = surrogate.fit(
                 seen,
                 prior_mean=guesses,
-                variance=ESTIMATE_LEFT_VARIANCE if known.is_estimate else LEFT_VARIANCE,
+                variance=LEFT_VARIANCE,
                 start=history.guess_hyperparameters,
                 like=plain,
             )
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
-            odds = ESTIMATE_ODDS if known.is_estimate else ODDS
-            weight = float(expit(ahead + np.log(odds)))
+            weight = float(expit(ahead + np.log(ODDS)))
     return AveragedModel(
         plain=plain,
         structured=structured,

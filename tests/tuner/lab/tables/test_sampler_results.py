@@ -30,7 +30,7 @@ def run(recommended: list, *, seed: int = 0) -> ReplayRun:
 
 
 def contestant(*runs: ReplayRun):
-    return sampler_results.sampler_result("gp", runs, TRUTH, default=DEFAULT, profiling=0)
+    return sampler_results.sampler_result("gp", runs, TRUTH, default=DEFAULT)
 
 
 def test_who_recommends_nothing_has_the_regret_of_the_default() -> None:
@@ -71,7 +71,7 @@ def test_differences_are_paired_by_seed() -> None:
 def test_quartiles_agree_with_the_regrets() -> None:
     order = replay_search.ReplaySpec(sampler="random", trials=12, seeds=tuple(range(6)))
     found = replay.replay(GROUND, order, workers=1)
-    one = sampler_results.sampler_result("random", found.runs, TRUTH, default=DEFAULT, profiling=0)
+    one = sampler_results.sampler_result("random", found.runs, TRUTH, default=DEFAULT)
     regrets = np.array(one.regrets)
     np.testing.assert_allclose(np.median(regrets, axis=0), one.regret.median, rtol=1e-3)
     told = [
