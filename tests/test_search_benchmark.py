@@ -108,11 +108,23 @@ def test_a_verdict_ends_after_the_search(modules: Any) -> None:
     assert run.verdict is not None
     assert run.verdict.pairs
     assert run.verdict.seconds > run.seconds[-1] + 6
-    condition = modules.measure.Condition(rows=(), pairs=6)
-    (kept,) = modules.measure.summary(GROUND, condition, [run])["studies"]
-    assert kept["seconds"] == run.verdict.seconds
-    served = run.verdict.best if kept["outcome"] == "better" else GROUND.problem.default
-    assert kept["is_good"] == (served in GROUND.truth.good(0.05))
+
+
+def test_a_search_serves_studies_of_several_lengths(modules: Any) -> None:
+    """Each ends as it would alone, and the search goes on as if there had been none."""
+    alone = ReplaySpec(sampler="random", trials=100, max_s=10.0, seeds=(0,), pairs=6)
+    order = dataclasses.replace(alone, max_s=20.0, studies_s=(10.0, 20.0))
+    run = replay.one_run(GROUND, order, 0)
+    assert run.verdict is None
+    assert run.studies[0] == replay.one_run(GROUND, alone, 0).verdict
+    assert run.cells == replay.one_run(GROUND, dataclasses.replace(alone, max_s=20.0), 0).cells
+    condition = modules.measure.Condition(rows=(), max_s=20.0, studies_s=order.studies_s)
+    kept = modules.measure.summary(GROUND, condition, [run])["studies"]
+    assert list(kept) == ["10", "20"]
+    for verdict, (one,) in zip(run.studies, kept.values(), strict=True):
+        assert one["seconds"] == verdict.seconds
+        served = verdict.best if one["outcome"] == "better" else GROUND.problem.default
+        assert one["is_good"] == (served in GROUND.truth.good(0.05))
 
 
 def test_a_misleading_prediction_correlates_and_is_wrong() -> None:
@@ -216,18 +228,22 @@ def test_recordings_are_the_units_of_the_comparison(modules: Any) -> None:
 
 
 def test_a_study_takes_the_least_time_after_which_enough_seeds_are_right(modules: Any) -> None:
-    def studies(good: int, seconds: float) -> dict[str, Any]:
-        each = [{"is_good": n < good, "seconds": seconds, "covers": True} for n in range(10)]
-        return {"studies": each}
+    def studies(good: int, seconds: float) -> list[dict[str, Any]]:
+        return [{"is_good": n < good, "seconds": seconds, "covers": True} for n in range(10)]
 
     found = {
-        "study_15": studies(8, 30.0),
-        "study_30": studies(9, 50.0),
-        "study_60": studies(10, 80.0),
+        "structured": {
+            "studies": {"15": studies(8, 30.0), "30": studies(9, 50.0), "60": studies(10, 80.0)}
+        },
+        "oracle": {"within_s": {"0.05": [40.0] * 10}},
     }
-    quiet, busy = (case(modules, name, **found) for name in ("resnet-20-quiet", "resnet-20"))
-    row = modules.rows.study([quiet, busy])
-    assert (row.verdict, row.measured) == ("reached", "resnet-20-quiet 50 s, resnet-20 50 s")
+    names = ("resnet-20-quiet", "resnet-20", "toy")
+    row = modules.rows.study([case(modules, name, **found) for name in names])
+    told = "resnet-20-quiet 50 s, resnet-20 50 s; others at most 1.2 times the oracle's (toy)"
+    assert (row.verdict, row.measured) == ("reached", told)
+    found["oracle"] = {"within_s": {"0.05": [30.0] * 10}}
+    row = modules.rows.study([case(modules, name, **found) for name in names])
+    assert row.verdict == "MISSED"
 
 
 def test_wrong_predictions_are_held_against_the_plain_process(modules: Any) -> None:

@@ -26,7 +26,7 @@ from tuner.lab.prepared_table import PreparedTable
 from tuner.lab.replay_search import PredictionKind, ReplaySpec
 from tuner.lab.tables import sampler_results, scoring, table_files
 from tuner.lab.tables.ground_truth import GroundTruth
-from tuner.lab.tables.scoring import ReplayRun
+from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.report import formatting
 from tuner.sampling import registry
@@ -45,7 +45,6 @@ STUDIES_S = (15, 30, 60, 90, 120)
 """Times of the searches of whole studies."""
 NULL_S = 30.0
 PAIRS = 20
-STUDY_SEEDS = 50
 AT_S = (15, 30, 53, 60, 90, 120)
 AT_TRIALS = (5, 15, 30, 60)
 HARM_TRIALS = range(5, 61)
@@ -83,7 +82,8 @@ class Condition:
     max_s: float = HALF_S
     guess: PredictionKind = "estimate"
     is_null: bool = False
-    pairs: int = 0
+    studies_s: tuple[float, ...] = ()
+    """Times at which studies end."""
     after: str = ""
     """Name of the case that is searched before."""
 
@@ -96,7 +96,8 @@ class Condition:
             seeds=tuple(range(seeds)),
             guess=self.guess,
             perturbations=Perturbations(is_null=self.is_null),
-            pairs=self.pairs,
+            pairs=PAIRS if self.studies_s else 0,
+            studies_s=self.studies_s,
             after=grounds.get(self.after),
         )
 
@@ -147,8 +148,10 @@ def conditions(
     ground = grounds[case.name]
     found = {
         "structured": Condition(
-            rows=("tried", "oracle", "harm", "peers", "gallery", "transfer", "wrong"),
+            rows=("tried", "oracle", "harm", "peers", "gallery", "transfer", "wrong")
+            + (("study", "verdicts") if case.is_main else ()),
             max_s=WHOLE_S,
+            studies_s=STUDIES_S if case.is_main else (),
         ),
         "oracle": Condition(rows=("oracle", "study"), sampler="oracle", max_s=WHOLE_S),
     }
@@ -162,11 +165,9 @@ def conditions(
         for kind in WRONG:
             found[f"wrong-{kind}"] = Condition(rows=("wrong",), guess=kind)
     if case.is_main:
-        for search_s in STUDIES_S:
-            found[f"study-{search_s}"] = Condition(
-                rows=("study", "verdicts"), max_s=search_s, pairs=PAIRS
-            )
-        found["null"] = Condition(rows=("verdicts",), max_s=NULL_S, pairs=PAIRS, is_null=True)
+        found["null"] = Condition(
+            rows=("verdicts",), max_s=NULL_S, studies_s=(NULL_S,), is_null=True
+        )
         for other in cases:
             if other.name in grounds and _is_other_load(ground, grounds[other.name], other):
                 found[f"after-{other.name}"] = Condition(rows=("transfer",), after=other.name)
@@ -202,7 +203,7 @@ def tasks_of(
             case=case,
             label=label,
             condition=condition,
-            seeds=min(seeds, STUDY_SEEDS) if condition.pairs else seeds,
+            seeds=seeds,
             path=data / case.name / f"{label}.json",
         )
         for case in cases
@@ -260,8 +261,12 @@ def summary(
         "evaluations": len(ground.table.evaluations),
         "seeds": len(runs),
     }
-    if condition.pairs:
-        return head | {"studies": [_study(ground, run) for run in runs]}
+    studies = {
+        f"{search_s:g}": [_study(ground, run.studies[place]) for run in runs]
+        for place, search_s in enumerate(condition.studies_s)
+    }
+    if condition.is_null:
+        return head | {"studies": studies}
     regrets = [sampler_results.run_regrets(run, truth, default) for run in runs]
     usual = min(truth.regret(default), max(map(max, regrets)))
     ends = [end for end in (HALF_S, WHOLE_S) if end <= condition.max_s]
@@ -292,6 +297,7 @@ def summary(
         "harm": [
             float(np.mean([_harms(run, trial, ground) for run in runs])) for trial in HARM_TRIALS
         ],
+        "studies": studies,
     }
 
 
@@ -348,10 +354,8 @@ def _is_worse(cell: Configuration, ground: PreparedTable) -> bool:
     return math.isfinite(usual) and (1 + loss) / (1 + usual) > 1 + MOST_HARM
 
 
-def _study(ground: PreparedTable, run: ReplayRun) -> dict[str, Any]:
+def _study(ground: PreparedTable, verdict: ReplayedVerdict) -> dict[str, Any]:
     """Return the end of a study; it serves the best only if that is shown to be better."""
-    verdict = run.verdict
-    assert verdict is not None
     is_better = verdict.outcome == "better" and verdict.best is not None
     served = verdict.best if is_better else ground.problem.default
     assert served is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import math
 import multiprocessing
 import os
 import time
@@ -98,7 +99,14 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     sampler_s = 0.0
     own_s: list[float] = []
     is_shared = registry.takes(order.sampler, "earlier")  # its own process recommends
+    studies: list[ReplayedVerdict] = []
+
+    def end_studies(by_s: float) -> None:
+        while len(studies) < len(order.studies_s) and order.studies_s[len(studies)] <= by_s:
+            studies.append(verdict_of(ground, order, search, evaluator.copy()))
+
     for _ in range(order.trials):
+        end_studies(evaluator.seconds)
         if order.max_s is not None and evaluator.seconds >= order.max_s:
             break
         begun_s = time.perf_counter()
@@ -112,9 +120,11 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         sampler_s += took_s
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
         seconds.append(evaluator.seconds)
-    verdict = verdict_of(ground, order, search, evaluator) if order.pairs else None
+    end_studies(math.inf)
+    is_one_study = order.pairs and not order.studies_s
     return ReplayRun(
-        verdict=verdict,
+        verdict=verdict_of(ground, order, search, evaluator) if is_one_study else None,
+        studies=tuple(studies),
         seed=seed,
         cells=tuple(cells),
         recommended=tuple(recommended),

@@ -55,6 +55,9 @@ class ReplaySpec:
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
+    """Most pairs of a verdict; 0 for none."""
+    studies_s: tuple[float, ...] = ()
+    """Times at which the search of a study of its own would end; by default only the whole one does."""
     races: bool = True
     """Whether evaluations end early that clearly lose, as in studies."""
     seconds: float | None = None

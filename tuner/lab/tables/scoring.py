@@ -69,6 +69,8 @@ class ReplayRun:
     """Cumulative sampler time; recommendations count if their fit also serves the next proposal."""
     lost: tuple[int, ...] = ()
     verdict: ReplayedVerdict | None = None
+    studies: tuple[ReplayedVerdict, ...] = ()
+    """Verdicts of the studies that ended earlier."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON data."""

@@ -11,6 +11,7 @@ Startups, warm-ups, time slices and pauses take their time. Perturbations:
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,11 +88,17 @@ class TableEvaluator:
     """Time since the replay began."""
     _offset_s: float = dataclasses.field(init=False)
     """Place of the replay's beginning in the course."""
-    _others: InterferenceDetector = dataclasses.field(init=False)
+    detector: InterferenceDetector = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self._offset_s = float(self.rng.uniform(0, self.course.seconds))
-        self._others = InterferenceDetector(self.table.cores)
+        self.detector = InterferenceDetector(self.table.cores)
+
+    def copy(self) -> TableEvaluator:
+        """Return an evaluator that goes on from here on its own."""
+        copied = copy.copy(self)
+        copied.rng, copied.detector = copy.deepcopy((self.rng, self.detector))
+        return copied
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -157,8 +164,8 @@ class TableEvaluator:
         return whole if race is None else stop_by_race(whole, race)
 
     def _must_repeat(self, played: RecordedEvaluation) -> bool:
-        is_disturbed = self._others.is_disturbed(played.noise, loaded_s=played.loaded_s)
-        return is_disturbed and self._others.can_repeat(played.loaded_s)
+        is_disturbed = self.detector.is_disturbed(played.noise, loaded_s=played.loaded_s)
+        return is_disturbed and self.detector.can_repeat(played.loaded_s)
 
     def steps(self, after_s: float, seconds: float) -> Steps:
         """Return the steps (k,) of the course for so many seconds, `after_s` from now."""
