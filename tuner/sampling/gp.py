@@ -174,7 +174,6 @@ class GpSampler(CandidateSampler):
         }
         if model.structured is not None:
             facts["guess_weight"] = model.weight
-            facts["guess_hyperparameters"] = list(model.structured.hyperparameters.as_tuple())
         if history.scale_reason:
             facts["scale_reason"] = history.scale_reason
         return best, facts

@@ -29,7 +29,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.sampling.arrays import Array
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
 from tuner.values.configuration import Configuration
@@ -59,6 +59,26 @@ class TrainingData:
     scale: Literal["log", "raw"]
     knobs: int | None = None
     """Number of leading entries that are knobs, not derived; None means all."""
+    earlier: int = 0
+    """Number of rows of earlier studies, which are the last ones."""
+
+    @property
+    def own(self) -> int:
+        """Number of rows of the study itself."""
+        return len(self.targets) - self.earlier
+
+    def at(self, rows: Positions) -> TrainingData:
+        """Return some evaluations, as many of earlier studies as there are."""
+        return TrainingData(
+            vectors=self.vectors[rows],
+            targets=self.targets[rows],
+            errors=self.errors[rows],
+            at_s=self.at_s[rows],
+            log_cpu_per_request=self.log_cpu_per_request[rows],
+            scale=self.scale,
+            knobs=self.knobs,
+            earlier=self.earlier,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +99,6 @@ class History(TrainingData):
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
     hyperparameters: tuple[float, ...]
-    guess_hyperparameters: tuple[float, ...] = ()
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None
@@ -212,7 +231,6 @@ def gather(
         seen=frozenset(row.configuration for row in rows),
         trial_count=sum(one.state is not TrialState.WAITING for one in earlier),
         hyperparameters=_latest(proposals, "hyperparameters"),
-        guess_hyperparameters=_latest(proposals, "guess_hyperparameters"),
         slacks=_columns([row.told.get("slacks", {}) for row in observed]),
         second=_columns(
             [{"second": row.told["second"]} if row.told.get("second") else {} for row in observed]

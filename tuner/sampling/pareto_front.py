@@ -122,6 +122,4 @@ def of_second(history: History, second: Column) -> History:
         targets=second.values,
         errors=second.errors,
         log_cpu_per_request=np.full(len(second.values), np.nan),
-        hyperparameters=(),
-        guess_hyperparameters=(),
     )

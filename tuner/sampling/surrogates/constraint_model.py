@@ -110,8 +110,6 @@ def _of_limit(history: History, log_excess: Column) -> History:
         at_s=history.at_s[told],
         log_cpu_per_request=np.full(int(told.sum()), np.nan),
         scale="log",
-        hyperparameters=(),
-        guess_hyperparameters=(),
     )
 
 

@@ -58,6 +58,7 @@ class GaussianProcess:
     prior_mean: Array | None  # (n,) standardised
     hyperparameters: Hyperparameters
     log_posterior: float
+    """Of the hyper-parameters; NaN if they were taken over."""
     _shift: float
     _factor: float
     _guess_shift: float
@@ -71,6 +72,10 @@ class GaussianProcess:
     rough: float
     slowdown: HostSlowdown | None = None
     """What CPU times tell of host slowdown, if the process uses them."""
+
+    def hyperparameters_in(self, factor: float) -> Hyperparameters:
+        """Return the hyper-parameters for targets that are divided by another factor."""
+        return self.hyperparameters.in_unit(self._factor / factor)
 
     def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
         """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
@@ -229,21 +234,21 @@ def fit(
     noise: NoisePrior,
     weights: Array | None = None,
     prior_mean: Array | None = None,
-    start: Hyperparameters | None = None,
+    like: GaussianProcess | None = None,
     variance: float = 1.0,
     drift: Array | None = None,
     at_s: Array | None = None,
     drift_sd: float = 0.0,
     rough_sd: float = 0.0,
 ) -> GaussianProcess:
-    """Fit the most probable hyper-parameters, from one or two starts.
+    """Fit the most probable hyper-parameters, or take over those of another process.
 
     Args:
         vectors: (n, d), n at least 1.
         targets: (n,).
         weights: (n,) noise variances as shares of the common one.
         prior_mean: (n,) predicted targets.
-        start: hyper-parameters from an earlier fit, tried first.
+        like: process of some of these evaluations, whose hyper-parameters are taken over.
         variance: prior median of the variance of f, as a share of the targets' variance.
         drift: (n, n) covariance of machine drift that is known already.
         at_s: (n,) times of the evaluations in s; NaN if unknown.
@@ -271,11 +276,14 @@ def fit(
     times = np.full(len(targets), np.nan) if at_s is None else at_s
     away_s = machine_speed.away(times, times)
     np.fill_diagonal(away_s, 0.0)
-    target = HyperparameterPosterior(
-        vectors, residuals, standard_guess, shares, fixed, middle, noise.spread, away_s
-    )
-    with blas.single_threaded():
-        best, height = target.most_probable(start)
+    if like is not None and len(like.hyperparameters.drift) == len(middle.drift):
+        best, height = like.hyperparameters_in(factor), math.nan
+    else:
+        target = HyperparameterPosterior(
+            vectors, residuals, standard_guess, shares, fixed, middle, noise.spread, away_s
+        )
+        with blas.single_threaded():
+            best, height = target.most_probable()
     ahead, slow = np.zeros(len(targets)), None
     if best.drift:
         parts = best.drift_parts(away_s)

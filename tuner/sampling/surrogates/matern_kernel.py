@@ -23,8 +23,6 @@ SLOPE_SD = 0.5
 ROUGH_LENGTH = 0.25
 ITERATIONS, TOLERANCE = 40, 1e-4
 """Most iterations of a fit, and the relative decrease below which it ends."""
-MANY, GROWTH = 16, 1.125
-"""Number of evaluations above which hyper-parameters stay, until there are so many times as many."""
 JITTER = 1e-9
 
 
@@ -64,6 +62,14 @@ class Hyperparameters:
             plain[0], tuple(plain[1 : 1 + width]), plain[1 + width], tuple(plain[2 + width :])
         )
 
+    def in_unit(self, factor: float) -> Hyperparameters:
+        """Return the same for targets that are standardised to `factor` times as large values."""
+        more = math.log(factor)
+        drift = [value if place % 2 else value + more for place, value in enumerate(self.drift)]
+        return Hyperparameters(
+            self.variance + 2 * more, self.lengths, self.noise + more, tuple(drift)
+        )
+
     def drift_parts(self, away_s: Array) -> list[Array]:
         """Return the covariance (...) of each part of the drift over so many seconds."""
         return [
@@ -101,35 +107,15 @@ class HyperparameterPosterior:
         if drift is not None:
             self._basis += drift
 
-    def most_probable(self, start: Hyperparameters | None) -> tuple[Hyperparameters, float]:
-        """Return the best optimum, from the medians and, if it has the same axes, from `start`.
-
-        With many evaluations, of which one more changes little, `start` is the only one, and stays
-        as it is in most fits.
-        """
-        medians = Hyperparameters.of(self._medians, self._width)
-        if start is None or len(start.as_tuple()) != len(self._medians):
-            return self.climb(medians)
-        count = len(self._residuals)
-        if count <= MANY:
-            return min(map(self.climb, (start, medians)), key=lambda end: end[1])
-        if int(math.log(count, GROWTH)) == int(math.log(count - 1, GROWTH)):
-            return start, self._height(np.array(start.as_tuple()))[0]
-        return self.climb(start)
-
-    def climb(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
-        """Minimise from `start`; return the optimum and its negative log posterior."""
+    def most_probable(self) -> tuple[Hyperparameters, float]:
+        """Climb from the medians; return the optimum and its negative log posterior."""
         reach = 4 * self._spreads
-        bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))
-        first = np.clip(
-            np.array(start.as_tuple()), [low for low, _ in bounds], [high for _, high in bounds]
-        )
         found = optimize.minimize(
             self._height,
-            first,
+            self._medians,
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=list(zip(self._medians - reach, self._medians + reach, strict=True)),
             options={"maxiter": ITERATIONS, "ftol": TOLERANCE},
         )
         return Hyperparameters.of(found.x, self._width), float(found.fun)

@@ -132,7 +132,7 @@ def fit(
     seen = dataclasses.replace(history, vectors=observed, knobs=candidates.design_width)
     if earlier is not None:
         seen = _append(seen, earlier)
-    plain = surrogate.fit(seen, start=history.hyperparameters)
+    plain = surrogate.fit(seen)
     own_guess = candidates.values_at(history.configurations, known.prior_mean)
     structured, weight, guess = None, 0.0, None
     if own_guess is not None and history.scale == "log" and len(seen.targets) > 1:
@@ -145,7 +145,6 @@ def fit(
                 seen,
                 prior_mean=guesses,
                 variance=LEFT_VARIANCE,
-                start=history.guess_hyperparameters,
                 like=plain,
             )
             ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
@@ -172,6 +171,7 @@ def _append(seen: History, earlier: WarmStart) -> History:
         errors=np.concatenate([seen.errors, earlier.errors]),
         at_s=np.concatenate([seen.at_s, unknown]),
         log_cpu_per_request=np.concatenate([seen.log_cpu_per_request, unknown]),
+        earlier=len(earlier.targets),
     )
 
 

@@ -2,7 +2,8 @@
 
 A target's noise has four parts: host slowdown, as far as CPU times show it; the machine's drift over
 seconds and minutes, and differences between evaluations, learned under priors; and error within the
-evaluation, shrunk towards the common value.
+evaluation, shrunk towards the common value. One evaluation more changes the hyper-parameters little, so
+with many, they are those of the first ones.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import dataclasses
 import math
 import pickle
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from tuner.sampling.surrogates import gaussian_process, host_slowdown
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
 from tuner.sampling.surrogates.host_slowdown import HostSlowdown
 from tuner.sampling.surrogates.machine_speed import OWN_SHARE
-from tuner.sampling.surrogates.matern_kernel import Hyperparameters
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
 """Prior of the noise: 2 % on a quiet machine, 15 % on a small shared one."""
@@ -33,7 +32,9 @@ ERROR_DEGREES = 3.0
 TAIL_DEGREES = 4.0
 ROUGH_SD = 0.12
 """Sd of steps and kinks, without which the process is too certain about untried candidates."""
-RETAINED = 16
+MANY, GROWTH = 16, 1.125
+"""Number of evaluations above which hyper-parameters stay until there are so many times as many."""
+RETAINED = 32
 PRIOR_DEGREES = 9.0
 
 _fitted: dict[bytes, GaussianProcess] = {}
@@ -45,26 +46,37 @@ def fit(
     *,
     prior_mean: Array | None = None,
     variance: float = 1.0,
-    start: Sequence[float] = (),
     like: GaussianProcess | None = None,
 ) -> GaussianProcess:
-    """Fit one or more evaluations, or return the cached fit; ignore a `start` with other axes.
+    """Fit one or more evaluations, or return the cached fit.
 
     Args:
         variance: prior median of the share of the targets' variance that `prior_mean` leaves.
         like: process of the same evaluations, whose estimate of host slowdown is taken over.
     """
+    corrects = None if like is None else like.slowdown is not None
+    return _cached(seen, prior_mean, variance, corrects, None if like is None else like.slowdown)
+
+
+def _cached(
+    seen: TrainingData,
+    prior_mean: Array | None,
+    variance: float,
+    corrects: bool | None,
+    slow: HostSlowdown | None,
+) -> GaussianProcess:
     columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
-    known = None if like is None else like.slowdown is not None
-    key = pickle.dumps((columns, seen.scale, seen.knobs, prior_mean, variance, tuple(start), known))
+    key = pickle.dumps(
+        (columns, seen.scale, seen.knobs, seen.earlier, prior_mean, variance, corrects)
+    )
     with _lock:
-        found = _fitted.get(key)
+        found = _fitted.pop(key, None)
     if found is None:
-        found = _fit(seen, prior_mean, variance, start, like)
-        with _lock:
-            _fitted[key] = found
-            while len(_fitted) > RETAINED:
-                del _fitted[next(iter(_fitted))]
+        found = _fit(seen, prior_mean, variance, corrects, slow)
+    with _lock:
+        _fitted[key] = found  # the last one that was used
+        while len(_fitted) > RETAINED:
+            del _fitted[next(iter(_fitted))]
     return found
 
 
@@ -72,21 +84,39 @@ def _fit(
     seen: TrainingData,
     prior_mean: Array | None,
     variance: float,
-    start: Sequence[float],
-    like: GaussianProcess | None,
+    corrects: bool | None,
+    slow: HostSlowdown | None,
 ) -> GaussianProcess:
-    if like is not None:
-        return _fit_with(seen, like.slowdown, prior_mean, variance, start)
-    plain = _fit_with(seen, None, prior_mean, variance, start)
-    slow = None
-    if seen.scale == "log":
+    """Fit with host slowdown, or without, or what is likelier if `corrects` is None."""
+
+    def slowdown() -> HostSlowdown | None:
+        if slow is not None or seen.scale != "log":
+            return slow
         knobs = seen.vectors[:, : seen.knobs]
-        slow = host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
-    if slow is None:
-        return plain
-    told = _fit_with(seen, slow, prior_mean, variance, start)
+        return host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
+
+    rows = np.r_[: learned_from(seen.own), seen.own : len(seen.targets)]
+    if len(rows) < len(seen.targets):
+        guesses = None if prior_mean is None else prior_mean[rows]
+        learned = _cached(seen.at(rows), guesses, variance, corrects, None)
+        known = None if learned.slowdown is None else slowdown()
+        return _fit_with(seen, known, prior_mean, variance, learned)
+    known = None if corrects is False else slowdown()
+    if known is None:
+        return _fit_with(seen, None, prior_mean, variance, None)
+    told = _fit_with(seen, known, prior_mean, variance, None)
+    if corrects:
+        return told
     # CPU times may say nothing of latency, where they are badly measured or the model waits.
+    plain = _fit_with(seen, None, prior_mean, variance, None)
     return plain if plain.log_density > told.log_density else told
+
+
+def learned_from(count: int) -> int:
+    """Return from how many of the first evaluations the hyper-parameters are learned."""
+    while count > MANY and int(math.log(count, GROWTH)) == int(math.log(count - 1, GROWTH)):
+        count -= 1
+    return count
 
 
 def _fit_with(
@@ -94,7 +124,7 @@ def _fit_with(
     slow: HostSlowdown | None,
     prior_mean: Array | None,
     variance: float,
-    start: Sequence[float],
+    learned: GaussianProcess | None,
 ) -> GaussianProcess:
     left = 1.0 if slow is None else host_slowdown.LEFT
     prior = noise_prior(seen.errors, left=left)
@@ -112,14 +142,13 @@ def _fit_with(
     drift_sd = math.sqrt(1 - OWN_SHARE) * prior.sd if drifts else 0.0
     if drifts:
         prior = dataclasses.replace(prior, sd=math.sqrt(OWN_SHARE) * prior.sd)
-    width = seen.vectors.shape[1]
     found = gaussian_process.fit(
         seen.vectors,
         targets,
         noise=prior,
         weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
         prior_mean=prior_mean,
-        start=Hyperparameters.of(start, width) if len(start) > width + 1 else None,
+        like=learned,
         variance=variance,
         drift=moments,
         at_s=seen.at_s,

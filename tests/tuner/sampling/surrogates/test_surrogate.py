@@ -11,24 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import surrogate
-from tuner.sampling.surrogates.surrogate import fit
+from tuner.sampling.surrogates.surrogate import GROWTH, MANY, fit, learned_from
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Threads that let others go on at each line of `fit`."""
+    """Threads that let others go on at each line that keeps fits."""
 
     def at_each_line(_frame: FrameType, _event: str, _argument: object) -> TraceFunction:
         time.sleep(1e-4)
         return at_each_line
 
     def at_each_call(frame: FrameType, _event: str, _argument: object) -> TraceFunction | None:
-        return at_each_line if frame.f_code is fit.__code__ else None
+        return at_each_line if frame.f_code is surrogate._cached.__code__ else None
 
     before = threading.gettrace()
     threading.settrace(at_each_call)
@@ -65,3 +67,30 @@ def test_studies_in_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) 
         together = list(pool.map(study, range(threads)))
     assert len(surrogate._fitted) <= 2
     assert together == [study(number) for number in range(threads)]
+
+
+@given(st.integers(1, 1000))
+def test_most_evaluations_teach_the_hyperparameters(count: int) -> None:
+    first = learned_from(count)
+    assert first <= count
+    assert count <= MANY or count <= GROWTH * first + 1
+    assert learned_from(first) == first
+
+
+def test_a_fit_is_the_same_whatever_was_fitted_before() -> None:
+    """So that a study that is resumed, or read later, ends as it would have."""
+    rng = np.random.default_rng(0)
+    vectors, unknown = rng.random((24, 2)), np.full(24, np.nan)
+    whole = TrainingData(
+        vectors=vectors,
+        targets=np.sin(3 * vectors[:, 0]) + 0.05 * rng.normal(size=24),
+        errors=unknown,
+        at_s=np.cumsum(rng.random(24)),
+        log_cpu_per_request=rng.normal(size=24),
+        scale="log",
+    )
+    assert learned_from(24) < 24
+    for count in range(1, 25):
+        found = fit(whole.at(np.arange(count))).predict(vectors)
+    surrogate._fitted.clear()
+    assert np.array_equal(fit(whole).predict(vectors), found)
