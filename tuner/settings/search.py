@@ -9,7 +9,7 @@ from tuner.settings.option import check_range, duration_s, option_field, require
 INITIAL = 25
 """Number of initial trials, if the budget is at least twice as large."""
 INITIALS = {
-    "structured": 4,
+    "structured": 2,
     "gp": 8,
     "ridge": 8,
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
@@ -39,7 +39,7 @@ class SearchSettings:
         None,
         "COUNT",
         "trials before results guide the sampler, the first being the default "
-        "configuration; at most half of --trials; default 4 for structured (8 without "
+        "configuration; at most half of --trials; default 2 for structured (8 without "
         "predictions), 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and "
         "botorch, 25 for gpy, random and epsilon-greedy, 0 for prediction and hill-climb",
         parse=int,

@@ -83,7 +83,7 @@ def adjust_settings(settings: StudySettings) -> StudySettings:
 def without_prediction(search: SearchSettings) -> SearchSettings:
     """Return the search settings for a search without a prediction.
 
-    With a prediction, four initial evaluations suffice; without one, the search more often stays
+    With a prediction, the default and the predicted best suffice; without one, the search more often stays
     in the valley where it began.
     """
     if search.initial is not None or search.sampler != PREDICTED:

@@ -44,8 +44,8 @@ MAX_FAILED_IN_A_ROW = 8
 """Number of consecutive failures at the beginning that end the study."""
 MAX_DRIFT = 0.05
 """Drift over a search above which it is reported; evaluations differ by as much anyway."""
-FIRST_CHECK, CHECK_EVERY = 4, 8
-"""Number of trials before the first check and between all others.
+CHECK_EVERY = 4
+"""Number of trials between checks; while the incumbent is recommended, every other one is left out.
 
 A check evaluates incumbent and default again, one after the other: a lucky evaluation must not
 mislead, and what is measured in one moment can be compared.
@@ -294,10 +294,13 @@ class Search:
 
     def _enqueue_check(self) -> None:
         count = len(self.trials)
-        is_due = count == FIRST_CHECK or (count > 0 and count % CHECK_EVERY == 0)
-        if not is_due or count < self.budget.initial or self.store.has_waiting():
+        if not count or count % CHECK_EVERY or count < self.budget.initial:
+            return
+        if self.store.has_waiting():
             return
         incumbent = self.recommend(keeps_default=False)
+        if count % (2 * CHECK_EVERY) and self.recommend() == incumbent:
+            return
         for checked in dict.fromkeys((incumbent, self.problem.default)):
             if checked is not None:
                 self.store.enqueue(checked, origin="check")

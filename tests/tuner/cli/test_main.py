@@ -226,7 +226,7 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.search.max_time_s == 90
     assert settings.measurement.objective == "p99"
     assert settings.search.trials == 50
-    assert settings.search.first_trials == 4
+    assert settings.search.first_trials == 2
 
 
 def test_constraints_may_be_given_more_than_once() -> None:

@@ -39,8 +39,8 @@ def study(**changes: dict[str, Any]) -> StudySettings:
 @pytest.mark.parametrize(
     ("changes", "initial", "why"),
     [
-        ({}, 4, "a closed loop of our own engine is predicted"),
-        ({"target": {"engine": "command:x.yaml"}}, 4, "another engine by its default"),
+        ({}, 2, "a closed loop of our own engine is predicted"),
+        ({"target": {"engine": "command:x.yaml"}}, 2, "another engine by its default"),
         ({"target": {"concurrency": None, "rate": 50.0}}, 8, "nor is an open loop"),
         ({"measurement": {"objective": "energy"}}, 8, "nor energy"),
         ({"target": {"engine": "command:x.yaml"}, "search": {"initial": 5}}, 5, "as was asked for"),

@@ -97,7 +97,7 @@ def test_incumbent_and_default_are_checked_one_after_the_other(tmp_path: pathlib
     """Every eighth trial both are evaluated again, also behind a study that was interrupted."""
     bench = ToyBench()
     search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=17))
-    while len(search.trials) < CHECK_EVERY:
+    while len(search.trials) < 2 * CHECK_EVERY:
         search.step()
     believed = search.recommend(keeps_default=False)
     search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=17))

@@ -51,7 +51,7 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     assert record.default == search.problem.default
     assert not study_files.is_finished(folder)
     assert not record.is_finished
-    assert record.settings["search"]["initial"] == 4, "the one that was chosen for the user"
+    assert record.settings["search"]["initial"] == 2, "the one that was chosen for the user"
 
 
 def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
