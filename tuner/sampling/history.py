@@ -203,8 +203,7 @@ def gather(
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
-    ended = [one for one in reversed(kept) if one.state.is_finished()]
-    proposals = [one.user_attrs.get(PROPOSAL, {}) for one in ended]
+    proposals = [one.user_attrs.get(PROPOSAL, {}) for one in reversed(kept)]
     rows = list(_rows(kept, place, with_missed=with_missed))
     observed, lost, pending = (
         [row for row in rows if row.reading == reading]

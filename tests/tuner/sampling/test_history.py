@@ -84,9 +84,9 @@ def test_columns_hold_every_trial_that_can_be_placed() -> None:
     """Observed, lost and pending trials go to their columns; the trial at hand and others do not."""
     trials = [
         trial(0, a=1, value=20.0),
-        trial(1, a=1, value=22.0, **{PROPOSAL: {"hyperparameters": [1.0, 2.0]}}),
+        trial(1, a=1, value=22.0),
         trial(2, a=9, state=TrialState.PRUNED, outcome=LOST),
-        trial(3, a=5, state=TrialState.RUNNING, **{PROPOSAL: {"hyperparameters": [3.0, 4.0]}}),
+        trial(3, a=5, state=TrialState.RUNNING, **{PROPOSAL: {"hyperparameters": [1.0, 2.0]}}),
         trial(4, a=7, state=TrialState.FAIL, origin="guided"),
         trial(5, a=None, state=TrialState.RUNNING),
     ]
