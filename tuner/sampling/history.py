@@ -68,7 +68,7 @@ class TrainingData:
         return len(self.targets) - self.earlier
 
     def at(self, rows: Positions) -> TrainingData:
-        """Return some evaluations, as many of earlier studies as there are."""
+        """Return the evaluations at these rows, which must include all of earlier studies."""
         return TrainingData(
             vectors=self.vectors[rows],
             targets=self.targets[rows],
