@@ -31,7 +31,7 @@ def modules() -> Iterator[types.SimpleNamespace]:
     """The files of the benchmark, as its command imports them."""
     before = list(sys.path)
     sys.path[:0] = [str(SEARCH), str(SEARCH.parent)]
-    names = ("measure", "rows", "page", "oracle", "timing")
+    names = ("measure", "replayed_case", "rows", "page", "oracle", "timing")
     try:
         yield types.SimpleNamespace(**{name: __import__(name) for name in names})
     finally:
@@ -182,7 +182,7 @@ def case(modules: Any, name: str = "toy", *, half: str = "chosen", **conditions:
         "good": {"0.03": 4},
     }
     named = {label.replace("_", "-"): found for label, found in conditions.items()}
-    return modules.rows.ReplayedCase(name=name, facts=facts, conditions=named)
+    return modules.replayed_case.ReplayedCase(name=name, facts=facts, conditions=named)
 
 
 def at(regret: float, **times: float) -> dict[str, Any]:

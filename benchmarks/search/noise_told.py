@@ -9,8 +9,8 @@ second explains, and the slope. Serves nothing.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,9 +25,16 @@ TABLES = pathlib.Path(__file__).resolve().parents[1] / "tables"
 LEAST_LAUNCHES = 3
 
 
-def main(paths: list[pathlib.Path]) -> int:
+def main() -> None:
     """Print a line for each table."""
-    folders = paths or sorted(path.parent for path in TABLES.glob("*/histograms.csv.gz"))
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument(
+        "tables", nargs="*", type=pathlib.Path, help="folders of tables; default: the recorded ones"
+    )
+    folders = parser.parse_args().tables
+    folders = folders or sorted(path.parent for path in TABLES.glob("*/histograms.csv.gz"))
     print("table             launches  spread  of CPU time  explained  slope")
     for path in folders:
         table = table_files.read(path)
@@ -38,7 +45,6 @@ def main(paths: list[pathlib.Path]) -> int:
             f"{table.head.name:17} {len(rows):8} {value:7.1%} {effort:12.1%} {correlation**2:10.0%} "
             f"{correlation * value / effort:6.2f}"
         )
-    return 0
 
 
 def deviations(table: BenchmarkTable, objective: Objective) -> Iterator[tuple[float, float]]:
@@ -56,4 +62,4 @@ def deviations(table: BenchmarkTable, objective: Objective) -> Iterator[tuple[fl
 
 
 if __name__ == "__main__":
-    sys.exit(main([pathlib.Path(each) for each in sys.argv[1:]]))
+    main()

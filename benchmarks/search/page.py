@@ -9,9 +9,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import replayed_case
 import rows
+from replayed_case import ReplayedCase
 from result import Table
-from rows import ReplayedCase, Row
+from rows import Row
 
 HEAD = """# Search
 
@@ -94,7 +96,7 @@ def write(data: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     Raises:
         FileNotFoundError: there is no data.
     """
-    cases, others = rows.read(data)
+    cases, others = replayed_case.read(data)
     if not cases:
         raise FileNotFoundError(f"no data in {data}")
     out.mkdir(parents=True, exist_ok=True)

@@ -7,23 +7,22 @@ figure that the data does not hold makes a row that says so.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import measure
 import numpy as np
+from replayed_case import ReplayedCase, quantile
 
 from tuner.measurement import noninferiority
-from tuner.metrics.benchmark import NonInferiority, rank
+from tuner.metrics.benchmark import NonInferiority
 
 Verdict = Literal["reached", "MISSED", "reported", "not measured"]
 """Reported: the row has no target."""
 OURS = "structured"
-OWN_MODELS = frozenset({"resnet", "reviews", "linear"})
+OWN_MODELS = frozenset({"resnet", "reviews", "linear", "opennmt"})
 """Models that this project trained; the others are the gallery's."""
 TRIED = (10, 20)
 GAPS = {53: 0.010, 90: 0.007}
@@ -51,66 +50,6 @@ class Row:
     verdict: Verdict = "not measured"
     head: tuple[str, ...] = ()
     lines: Sequence[tuple[str, ...]] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplayedCase:
-    """Kept replays of one case."""
-
-    name: str
-    facts: Mapping[str, Any]
-    conditions: Mapping[str, Mapping[str, Any]]
-    """By label."""
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether no setting was chosen on the recording."""
-        return bool(self.facts["half"] == "judged")
-
-    @property
-    def label(self) -> str:
-        """Name, with a mark if it judges."""
-        return f"{self.name} (judges)" if self.is_judged else self.name
-
-    @property
-    def studies(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """How whole studies of our sampler ended, by the seconds of their search and by seed."""
-        found: Mapping[str, Any] = self.conditions.get("structured", {}).get("studies", {})
-        return found
-
-    def figures(self, label: str, *path: str) -> list[float] | None:
-        """Return the figures of each seed, infinite for null; None where they were not measured."""
-        found: Any = self.conditions.get(label)
-        for key in path:
-            found = None if found is None else found.get(key)
-        return None if found is None else [math.inf if one is None else one for one in found]
-
-    def regret(self, label: str, at_s: int) -> float | None:
-        """Return the mean regret at a time."""
-        found = self.figures(label, "regret_at_s", str(at_s))
-        return None if found is None else statistics.fmean(found)
-
-    def trials(self, label: str, share: str, end_s: float) -> tuple[float, float] | None:
-        """Return median and 90th percentile of the trials to a share for good, by this time."""
-        found = self.figures(label, "within", share, f"{end_s:g}")
-        return None if found is None else (quantile(found, 0.5), quantile(found, 0.9))
-
-
-def read(folder: pathlib.Path) -> tuple[list[ReplayedCase], dict[str, Any]]:
-    """Read all cases, and what is of none of them by the name of its file."""
-    cases = [
-        ReplayedCase(
-            name=path.parent.name,
-            facts=_json(path),
-            conditions={one.stem: _json(one) for one in path.parent.glob("*.json") if one != path},
-        )
-        for path in sorted(folder.glob("*/case.json"))
-    ]
-    return cases, {path.stem: _json(path) for path in folder.glob("*.json")}
-
-
-def _json(path: pathlib.Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def tried(cases: Sequence[ReplayedCase]) -> Row:
@@ -158,7 +97,7 @@ def gap(cases: Sequence[ReplayedCase]) -> Row:
         for half in halves.values()
         for one, most in zip(half, GAPS.values(), strict=True)
     )
-    measured = _told(halves, lambda half: " / ".join(map(_points, half)))
+    measured = _by_half(halves, lambda half: " / ".join(map(_points, half)))
     return _with(row, lines, measured, is_reached=is_reached)
 
 
@@ -257,8 +196,8 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
         found = [case.trials(sampler, "0.1", measure.WHOLE_S) for sampler in samplers]
         if found[0] is None:
             continue
-        told = ["-" if one is None else " / ".join(map(_count, one)) for one in found]
-        lines.append((case.label, *told))
+        cells = ["-" if one is None else " / ".join(map(_count, one)) for one in found]
+        lines.append((case.label, *cells))
         if None not in found:
             ours, climb, at_random = found
             good.append(
@@ -287,8 +226,8 @@ def transfer(cases: Sequence[ReplayedCase]) -> Row:
                 continue
             fresh.append(statistics.fmean(sides[0]))
             after.append(statistics.fmean(sides[1]))
-            told = _percent(fresh[-1]), _percent(after[-1]), f"{after[-1] / fresh[-1]:.2f}"
-            lines.append((case.label, label.removeprefix("after-"), *told))
+            cells = _percent(fresh[-1]), _percent(after[-1]), f"{after[-1] / fresh[-1]:.2f}"
+            lines.append((case.label, label.removeprefix("after-"), *cells))
     if not lines:
         return row
     ratio = sum(after) / sum(fresh)
@@ -324,8 +263,8 @@ def study(cases: Sequence[ReplayedCase]) -> Row:
             if shares[key] >= STUDY_SHARE
         ]
         seconds[case.name] = min(ends, default=math.inf)
-        told = case.figures("oracle", "within_s", "0.05")
-        oracle = math.inf if told is None else quantile(told, STUDY_SHARE)
+        within_s = case.figures("oracle", "within_s", "0.05")
+        oracle = math.inf if within_s is None else quantile(within_s, STUDY_SHARE)
         if case.name not in STUDY_S and math.isfinite(oracle):
             ratios[case.name] = seconds[case.name] / oracle
         each = [_percent(shares.get(f"{search_s:g}")) for search_s in measure.STUDIES_S]
@@ -359,13 +298,13 @@ def wrong(cases: Sequence[ReplayedCase]) -> Row:
     for case in cases:
         if (plain := _median_or_all(case, "gp")) is None:
             continue
-        told = []
+        cells = []
         for kind in kinds:
             found = _median_or_all(case, OURS if kind == "right" else f"wrong-{kind}")
-            told.append("-" if found is None else f"{found:.0f}")
+            cells.append("-" if found is None else f"{found:.0f}")
             if found is not None:
                 logs[kind].append(math.log(found / plain))
-        lines.append((case.label, f"{plain:.0f}", *told))
+        lines.append((case.label, f"{plain:.0f}", *cells))
     ratios = {kind: math.exp(statistics.fmean(each)) for kind, each in logs.items() if each}
     if not lines or len(ratios) < len(kinds):
         return dataclasses.replace(row, lines=lines)
@@ -442,12 +381,6 @@ def own_time(found: Mapping[str, Any] | None) -> Row:
     return _with(row, (), measured, is_reached=max(found["seconds"].values()) < OWN_S)
 
 
-def quantile(values: Iterable[float], share: float) -> float:
-    """Return the value that this share of the seeds does not exceed; infinite where too few get there."""
-    found = rank(list(values), share)
-    return math.inf if found is None else found
-
-
 def _with(row: Row, lines: Sequence[tuple[str, ...]], measured: str, *, is_reached: bool) -> Row:
     return dataclasses.replace(
         row, lines=lines, measured=measured, verdict="reached" if is_reached else "MISSED"
@@ -464,7 +397,7 @@ def _halves(
     return means | ({"judges": mean(judged)} if judged else {})
 
 
-def _told(halves: Mapping[str, list[float]], tell: Callable[[list[float]], str]) -> str:
+def _by_half(halves: Mapping[str, list[float]], tell: Callable[[list[float]], str]) -> str:
     return "; ".join(f"{name} {tell(half)}" for name, half in halves.items())
 
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import measure
 import page
+import replayed_case
 import rows
 import timing
 from result import RESULTS, machine_facts
@@ -63,7 +64,7 @@ def main() -> int:
     if not options.page:
         replay(parser, options)
     if options.only:
-        cases, _ = rows.read(options.data)
+        cases, _ = replayed_case.read(options.data)
         wanted = [key for key in rows.EVERY if key in options.only] or list(rows.EVERY)
         named = {case.name for case in cases} & set(options.only)
         cases = [case for case in cases if not named or case.name in named]

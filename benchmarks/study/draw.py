@@ -11,14 +11,16 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import launch_sections
 import records
-from pictures import SECTIONS, Section
+import search_sections
 from records import Row
 from result import RESULTS, Table
+from sections import Section
 
 HEAD = (
     "# The study again\n\n"
@@ -54,6 +56,53 @@ python benchmarks/study/draw.py
 What is in `benchmarks/study/data` is not measured again.
 
 """
+
+SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
+    ("search", search_sections.gains),
+    ("search", search_sections.consistency),
+    ("search", search_sections.winners),
+    ("search", search_sections.progress),
+    ("sample", launch_sections.sample),
+    ("repeated", search_sections.repeated),
+    ("replay", search_sections.replays),
+    ("clusters", launch_sections.clusters),
+    ("growth", launch_sections.growth),
+    ("variants", launch_sections.variants),
+    (
+        "batch",
+        launch_sections.reviewed(
+            "review_batch",
+            "batching.max_size",
+            "batch size, items",
+            "Throughput and total time by the size of a batch",
+            "larger batches raise the throughput, and those that are not filled lower it again",
+            is_log=True,
+        ),
+    ),
+    (
+        "replicas",
+        launch_sections.reviewed(
+            "review_replicas",
+            "replica.count",
+            "replicas",
+            "Throughput and total time by the number of replicas",
+            "the throughput grows with the replicas, as far as there are cores for them",
+            is_log=False,
+        ),
+    ),
+    (
+        "slo",
+        launch_sections.reviewed(
+            "review_objective",
+            "batching.slo_ms",
+            "latency objective, ms",
+            "Throughput by the latency objective",
+            "a looser objective lets adaptive batching make larger batches, and the throughput rises",
+            is_log=True,
+        ),
+    ),
+)
+"""Kind of data, and what makes a section of it."""
 
 
 def first_table(sections: Sequence[Section]) -> str:

@@ -1,0 +1,43 @@
+"""What the page says of one question, and what several of them have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import svg
+from findings import Ratio
+from result import Table
+
+from tuner.report import formatting
+
+COLUMNS = 3
+GUIDED, RANDOM = svg.COLOURS[0], svg.COLOURS[1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What the page says of one question."""
+
+    name: str
+    """Name of the picture's file."""
+    title: str
+    claim: str
+    short: str
+    """What was found, in the page's first table."""
+    sure: str
+    """How sure that is."""
+    found: tuple[str, ...] = ()
+    picture: str | None
+    tables: tuple[Table, ...]
+
+
+def said(found: Ratio | None) -> str:
+    """Return a ratio with its interval, or a dash."""
+    return "–" if found is None else f"{found.value:.3g} ({formatting.interval(found.interval)})"
+
+
+def knobs_of(configuration: Mapping[str, Any]) -> str:
+    """Return a configuration in the short form of the tables."""
+    return ", ".join(f"{name.partition('.')[2]} {value}" for name, value in configuration.items())
