@@ -41,7 +41,7 @@ class _VaryingEncoding:
         return np.concatenate([knobs, self.features(configuration)])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CandidateSet:
     """All candidates and their vectors, or a sample of them (with `decode`)."""
 
@@ -166,11 +166,14 @@ class CandidateSet:
         self, configurations: Sequence[Configuration], values: Array | None
     ) -> Array | None:
         """Select the values (k,) of `configurations`; None if one of them is not a candidate."""
-        if values is None:
-            return None
+        places = None if values is None else self.places_of(configurations)
+        return None if values is None or places is None else values[places]
+
+    def places_of(self, configurations: Sequence[Configuration]) -> Positions | None:
+        """Return the positions (k,) of `configurations`; None if one of them is not a candidate."""
         places = [self.index_of(one) for one in configurations]
         known = [place for place in places if place is not None]
-        return values[known] if len(known) == len(places) else None
+        return np.array(known, dtype=np.intp) if len(known) == len(places) else None
 
     def vector_of(self, configuration: Mapping[str, Any]) -> Array | None:
         """Return a configuration's vector (d,), or None outside the space."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -167,24 +168,40 @@ class _Row(NamedTuple):
         return float(self.told.get(name, math.nan))
 
 
+_known: weakref.WeakKeyDictionary[CandidateSet, dict[int, tuple[FrozenTrial, _Row | None]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Rows of ended trials, which do not change, by the trial's identity."""
+
+
 def _rows(
     trials: Iterable[FrozenTrial], place: Cube | CandidateSet, *, with_missed: bool
 ) -> Iterator[_Row]:
+    before = _known.get(place, {}) if isinstance(place, CandidateSet) else {}
+    known: dict[int, tuple[FrozenTrial, _Row | None]] = {}
     for trial in trials:
-        values = parameters_of(trial)
-        if not values.keys() >= frozenset(place.names):
+        same, row = before.get(id(trial), (None, None))
+        if same is not trial:
+            row = _row_of(trial, place)
+        if trial.state.is_finished():
+            known[id(trial)] = trial, row
+        if row is None:
             continue
-        configuration = Configuration({name: values[name] for name in place.names})
-        vector = place.vector_of(configuration)
-        if vector is None:
-            continue
-        reading = read(trial)
-        value = trial.value if reading == "observed" else None
-        if with_missed and value is None:
-            value = _infeasible_value(trial)
-        if value is not None:
-            reading = "observed"
-        yield _Row(reading, configuration, vector, value, trial.user_attrs)
+        missed = _infeasible_value(trial) if with_missed and row.value is None else None
+        yield row if missed is None else row._replace(reading="observed", value=missed)
+    if isinstance(place, CandidateSet):
+        _known[place] = known
+
+
+def _row_of(trial: FrozenTrial, place: Cube | CandidateSet) -> _Row | None:
+    values = parameters_of(trial)
+    if not values.keys() >= place.names:
+        return None
+    configuration = Configuration({name: values[name] for name in place.names})
+    vector = place.vector_of(configuration)
+    reading = read(trial)
+    value = trial.value if reading == "observed" else None
+    return None if vector is None else _Row(reading, configuration, vector, value, trial.user_attrs)
 
 
 def gather(

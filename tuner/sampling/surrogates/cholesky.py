@@ -1,6 +1,6 @@
 """Cholesky factors and solutions straight from LAPACK, which for small matrices are mostly overhead in SciPy.
 
-They are what `scipy.linalg` returns, to the bit. Matrices are float64 and finite.
+Matrices are float64 and finite.
 """
 
 from __future__ import annotations
@@ -31,4 +31,15 @@ def solve(lower: Array, right: Array) -> Array:
 
 def inverse(lower: Array) -> Array:
     """Return the inverse (n, n) of L L^T."""
-    return solve(lower, np.eye(len(lower)))
+    half = _half_inverse(lower)
+    return half + np.tril(half, -1).T
+
+
+def inverse_diagonal(lower: Array) -> Array:
+    """Return the diagonal (n,) of the inverse of L L^T."""
+    return np.diag(_half_inverse(lower))
+
+
+def _half_inverse(lower: Array) -> Array:
+    found, _ = lapack.dpotri(lower, lower=1)
+    return np.asarray(found)

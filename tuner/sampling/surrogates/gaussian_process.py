@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from tuner.sampling import blas
-from tuner.sampling.arrays import Array
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.surrogates import cholesky, machine_speed
 from tuner.sampling.surrogates.host_slowdown import HostSlowdown
 from tuner.sampling.surrogates.matern_kernel import (
@@ -33,11 +33,13 @@ from tuner.sampling.surrogates.matern_kernel import (
     SLOPE_SD,
     HyperparameterPosterior,
     Hyperparameters,
-    matern,
+    Kernel,
     roughness,
 )
 
 MIN_SD = 0.5
+RETAINED = 2
+"""Posteriors that a process keeps: at the candidates, and at what was evaluated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,27 @@ class NoisePrior:
     """Median, in units of the targets; 0.05 is 5 % for log targets."""
     spread: float = 1.0
     """Spread of the logarithm; 0.3 after a noise measurement."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Posterior:
+    """Posterior of a process's noiseless latent function at m points, in units of the targets."""
+
+    mean: Array  # (m,)
+    sd: Array  # (m,)
+    vectors: Array  # (m, d)
+    guess: Array | None  # (m,) standardised
+    reduced: Array  # (n, m) of the covariance with the evaluations, by their Cholesky factor
+
+    def among(self, places: Positions) -> Posterior:
+        """Return that at some of the points."""
+        return Posterior(
+            mean=self.mean[places],
+            sd=self.sd[places],
+            vectors=self.vectors[places],
+            guess=None if self.guess is None else self.guess[places],
+            reduced=self.reduced[:, places],
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +93,10 @@ class GaussianProcess:
     _slow: Array | None  # (n, n) the part of it that lasts for minutes, as far as it is learned
     _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
+    kernel: Kernel
+    _posteriors: dict[tuple[bytes, bytes | None], Posterior] = dataclasses.field(
+        default_factory=dict
+    )
     slowdown: HostSlowdown | None = None
     """What CPU times tell of host slowdown, if the process uses them."""
 
@@ -79,26 +106,49 @@ class GaussianProcess:
 
     def predict(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, Array]:
         """Return mean and sd (m,) of the noiseless latent function at vectors (m, d)."""
+        found = self.at(vectors, prior_mean)
+        return found.mean, found.sd
+
+    def at(self, vectors: Array, prior_mean: Array | None = None) -> Posterior:
+        """Return the posterior of the noiseless latent function at vectors (m, d)."""
+        key = (vectors.tobytes(), None if prior_mean is None else prior_mean.tobytes())
+        found = self._posteriors.get(key)
+        if found is None:
+            found = self._at(vectors, prior_mean)
+            while len(self._posteriors) >= RETAINED:
+                del self._posteriors[next(iter(self._posteriors))]
+            self._posteriors[key] = found
+        return found
+
+    def _at(self, vectors: Array, prior_mean: Array | None) -> Posterior:
         standard = self._standard(prior_mean)
         cross = self._prior(vectors, standard, self.vectors, self.prior_mean)
         mean = cross @ self._pull + (0.0 if standard is None else standard)
-        variance = self._prior_variance(standard, len(vectors))
-        variance -= (self._reduce(cross.T) ** 2).sum(axis=0)
+        reduced = self._reduce(cross.T)
+        variance = self._prior_variance(standard, len(vectors)) - (reduced**2).sum(axis=0)
         sd = np.sqrt(np.maximum(variance, 1e-12))
-        return self._shift + self._factor * mean, self._factor * sd
+        return Posterior(
+            mean=self._shift + self._factor * mean,
+            sd=self._factor * sd,
+            vectors=vectors,
+            guess=standard,
+            reduced=reduced,
+        )
 
-    def covariance(
-        self,
-        a: Array,
-        b: Array,
-        guess_a: Array | None = None,
-        guess_b: Array | None = None,
-    ) -> Array:
-        """Return the posterior covariance (len(a), len(b)) of the latent function."""
-        first, second = self._standard(guess_a), self._standard(guess_b)
-        left = self._reduce(self._prior(self.vectors, self.prior_mean, a, first))
-        right = self._reduce(self._prior(self.vectors, self.prior_mean, b, second))
-        return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
+    def covariance(self, one: Posterior, other: Posterior) -> Array:
+        """Return the covariance (m, k) between points with these posteriors."""
+        prior = self._prior(one.vectors, one.guess, other.vectors, other.guess)
+        return np.asarray(self._factor**2 * (prior - one.reduced.T @ other.reduced))
+
+    def next_drift(self, at: Posterior) -> tuple[Array, float]:
+        """Return the drift of the next evaluation, as far as it is uncertain.
+
+        Returns:
+            Covariance (m,) with the latent function at points, and variance.
+        """
+        reduced = self._reduce(self._next[:, None])[:, 0]
+        variance = self._drift_sd**2 - self._factor**2 * float(reduced @ reduced)
+        return -(self._factor**2) * (reduced @ at.reduced), max(0.0, variance)
 
     def expecting(self, pending: Array) -> GaussianProcess:
         """Return a process without a guess as if running trials (p, d) had their predicted means.
@@ -151,18 +201,6 @@ class GaussianProcess:
         drift = self.hyperparameters.drift_parts(np.zeros(1))
         return self._factor * math.sqrt(sum(float(part[0]) for part in drift))
 
-    def next_drift(self, vectors: Array, prior_mean: Array | None = None) -> tuple[Array, float]:
-        """Return the drift of the next evaluation, as far as it is uncertain.
-
-        Returns:
-            Covariance (m,) with the latent function at vectors (m, d), and variance.
-        """
-        reduced = self._reduce(self._next[:, None])[:, 0]
-        standard = self._standard(prior_mean)
-        cross = self._reduce(self._prior(self.vectors, self.prior_mean, vectors, standard))
-        variance = self._drift_sd**2 - self._factor**2 * float(reduced @ reduced)
-        return -(self._factor**2) * (reduced @ cross), max(0.0, variance)
-
     @property
     def _own_sd(self) -> float:
         return self._factor * math.exp(self.hyperparameters.noise)
@@ -191,7 +229,7 @@ class GaussianProcess:
         return dataclasses.replace(self, _shares=shares).condition()
 
     def _precision(self) -> Array:
-        return np.asarray(np.diag(cholesky.inverse(self._chol)))
+        return cholesky.inverse_diagonal(self._chol)
 
     def _reduce(self, covariance: Array) -> Array:
         reduced = solve_triangular(self._chol, covariance, lower=True, check_finite=False)
@@ -204,9 +242,10 @@ class GaussianProcess:
         return np.asarray((prior_mean - self._guess_shift) / self._factor)
 
     def _prior(self, a: Array, guess_a: Array | None, b: Array, guess_b: Array | None) -> Array:
-        found = matern(a, b, self.hyperparameters) + LEVEL_SD**2
+        smooth, rough = self.kernel.between(a, b)
+        found = math.exp(self.hyperparameters.variance) * smooth + LEVEL_SD**2
         if self.rough:
-            found += self.rough * roughness(a, b)
+            found += self.rough * rough
         if guess_a is not None and guess_b is not None:
             found += SLOPE_SD**2 * np.outer(guess_a, guess_b)
         return found
@@ -224,7 +263,7 @@ class GaussianProcess:
         covariance[np.diag_indices_from(covariance)] += noise
         chol = cholesky.factor(covariance)
         pull = cholesky.solve(chol, self._residuals)
-        return dataclasses.replace(self, _chol=chol, _pull=pull)
+        return dataclasses.replace(self, _chol=chol, _pull=pull, _posteriors={})
 
 
 def fit(
@@ -277,13 +316,14 @@ def fit(
     away_s = machine_speed.away(times, times)
     np.fill_diagonal(away_s, 0.0)
     if like is not None and len(like.hyperparameters.drift) == len(middle.drift):
-        best, height = like.hyperparameters_in(factor), math.nan
+        best, height, kernel = like.hyperparameters_in(factor), math.nan, like.kernel
     else:
         target = HyperparameterPosterior(
             vectors, residuals, standard_guess, shares, fixed, middle, noise.spread, away_s
         )
         with blas.single_threaded():
             best, height = target.most_probable()
+        kernel = Kernel(best.lengths)
     ahead, slow = np.zeros(len(targets)), None
     if best.drift:
         parts = best.drift_parts(away_s)
@@ -306,6 +346,7 @@ def fit(
         _slow=slow,
         _next=ahead,
         rough=rough,
+        kernel=kernel,
     ).condition()
 
 

@@ -97,7 +97,9 @@ def _moments(vectors: Array, log_cpu_per_request: Array, at_s: Array) -> tuple[A
 
 
 def _cost(vectors: Array) -> Array:
+    vectors, places = np.unique(vectors, axis=0, return_inverse=True)
     away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
     together = correlation(math.sqrt(5.0) * np.sqrt((away**2).sum(axis=-1)))
     single = correlation(math.sqrt(5.0) * away).sum(axis=-1)
-    return np.asarray(COST_SD**2 * (single + INTERACTION**2 * together))
+    costs = COST_SD**2 * (single + INTERACTION**2 * together)
+    return np.asarray(costs[np.ix_(places, places)])

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from tuner.sampling.arrays import Array, Positions
-from tuner.sampling.surrogates.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, Posterior
 
 NODES = 32
 MAX_BEST = 150
@@ -21,33 +21,25 @@ _OPTIMISM = 2.0
 _CHUNK = 64
 
 
-def knowledge_gradient(
-    process: GaussianProcess, vectors: Array, prior_mean: Array | None
-) -> tuple[Positions, Array]:
+def knowledge_gradient(process: GaussianProcess, posterior: Posterior) -> tuple[Positions, Array]:
     """Return the scored positions (k,) and their expected gains (k,) >= 0.
 
     Args:
-        vectors: (m, d) of all candidates.
-        prior_mean: (m,), required if the process was fitted with one.
+        posterior: that of the process at all candidates (m,).
     """
-    mean, sd = process.predict(vectors, prior_mean)
+    mean, sd = posterior.mean, posterior.sd
     optimistic = mean - _OPTIMISM * sd
     tried = _lowest(optimistic, MAX_TRIED)
     surest = int(np.argmin(mean))
     best = np.union1d(_lowest(optimistic, MAX_BEST), [surest])
     z = ndtri((np.arange(NODES) + 0.5) / NODES)
     now = float(mean[surest])
-    with_drift, drift_variance = process.next_drift(vectors, prior_mean)
+    with_drift, drift_variance = process.next_drift(posterior)
     gains = np.empty(len(tried))
     for first in range(0, len(tried), _CHUNK):
         part = slice(first, first + _CHUNK)
         at = tried[part]
-        covariance = process.covariance(
-            vectors[best],
-            vectors[at],
-            None if prior_mean is None else prior_mean[best],
-            None if prior_mean is None else prior_mean[at],
-        )
+        covariance = process.covariance(posterior.among(best), posterior.among(at))
         whole = sd[at] ** 2 + process.told_sd**2 + 2 * with_drift[at] + drift_variance
         told = np.sqrt(np.maximum(whole, 1e-12))
         shift = (covariance + with_drift[best][:, None]) / told  # (best, at)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize
 
-from tuner.sampling.arrays import Array
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.surrogates import cholesky
 from tuner.sampling.surrogates.machine_speed import FORGETS_S, SHARES, process
 
@@ -24,6 +25,8 @@ ROUGH_LENGTH = 0.25
 ITERATIONS, TOLERANCE = 40, 1e-4
 """Most iterations of a fit, and the relative decrease below which it ends."""
 JITTER = 1e-9
+MOST_POINTS = 1_000
+"""Points whose correlations a `Kernel` keeps."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,16 +164,60 @@ class HyperparameterPosterior:
         return height, gradient + away / self._spreads
 
 
+class Kernel:
+    """Smooth and rough correlations between points, those of a pair computed once.
+
+    A search asks again and again for those of its few candidates.
+    """
+
+    def __init__(self, lengths: Sequence[float]) -> None:
+        """Take logarithms of the length scales (d,)."""
+        self._lengths = np.exp(np.array(lengths))
+        self._places: dict[bytes, int] = {}
+        self._points = np.empty((0, len(lengths)))
+        self._known = np.empty((2, 0, 0))
+        self._lock = threading.Lock()
+
+    def between(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Return the correlations (len(a), len(b)) of the smooth and of the rough part."""
+        with self._lock:
+            rows = self._places_of(a)
+            columns = rows if b is a else self._places_of(b)
+            known = self._known
+        if rows is None or columns is None:
+            return self._computed(a, b)
+        smooth, rough = (part.take(rows, axis=0).take(columns, axis=1) for part in known)
+        return smooth, rough
+
+    def _places_of(self, points: Array) -> Positions | None:
+        """Return the places (n,) of points in the table, to which new ones are added; None if full."""
+        raw, width = np.ascontiguousarray(points).tobytes(), 8 * points.shape[1]
+        keys = [raw[first : first + width] for first in range(0, len(raw), width)]
+        new = {key: row for row, key in enumerate(keys) if key not in self._places}
+        if len(self._points) + len(new) > MOST_POINTS:
+            return None
+        if new:
+            self._add(points[list(new.values())])
+            self._places |= {key: len(self._places) + place for place, key in enumerate(new)}
+        return np.array([self._places[key] for key in keys], dtype=np.intp)
+
+    def _add(self, points: Array) -> None:
+        before = len(self._points)
+        self._points = np.vstack([self._points, points])
+        found = np.empty((2, len(self._points), len(self._points)))
+        found[:, :before, :before] = self._known
+        found[:, :, before:] = self._computed(self._points, points)
+        found[:, before:, :before] = found[:, :before, before:].transpose(0, 2, 1)
+        self._known = found
+
+    def _computed(self, a: Array, b: Array) -> tuple[Array, Array]:
+        smooth = correlation(scaled_distances(a / self._lengths, b / self._lengths))
+        return smooth, roughness(a, b)
+
+
 def roughness(a: Array, b: Array) -> Array:
     """Return the correlation (len(a), len(b)) of the rough part."""
     return correlation(scaled_distances(a, b) / ROUGH_LENGTH)
-
-
-def matern(a: Array, b: Array, at: Hyperparameters) -> Array:
-    """Return the Matern-5/2 covariance (len(a), len(b))."""
-    lengths = np.exp(np.array(at.lengths))
-    r = scaled_distances(a / lengths, b / lengths)
-    return np.asarray(math.exp(at.variance) * (1 + r + r**2 / 3) * np.exp(-r))
 
 
 def scaled_distances(a: Array, b: Array) -> Array:

@@ -9,6 +9,7 @@ makes useless predictions harmless.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit
@@ -17,7 +18,7 @@ from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.history import History
 from tuner.sampling.surrogates import surrogate
-from tuner.sampling.surrogates.gaussian_process import GaussianProcess
+from tuner.sampling.surrogates.gaussian_process import GaussianProcess, Posterior
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge, WarmStart
 from tuner.sampling.surrogates.knowledge_gradient import knowledge_gradient
 
@@ -39,6 +40,8 @@ class AveragedModel:
     _guess: Array | None
     _observed: Array  # (n, d)
     _observed_guess: Array | None
+    _observed_at: Positions | None
+    """Positions (n,) of the observations, if all are candidates."""
     _context: Array  # (c,)
 
     def drift(self) -> tuple[Array, Array]:
@@ -58,31 +61,29 @@ class AveragedModel:
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
         """Return mean and sd (k,) at candidates."""
-        guess = None if self._guess is None else self._guess[at]
-        return self._mix_predictions(self._inputs[at], guess)
+        return _mixed([(share, one.among(at)) for share, _, one in self._parts()])
 
     def covariance(self, at: Positions) -> Array:
         """Return the covariance (k, k) at candidates, from the process with more weight."""
-        vectors = self._inputs[at]
-        if self.structured is None or self._guess is None or self.weight < 0.5:
-            return self.plain.covariance(vectors, vectors)
-        guess = self._guess[at]
-        return self.structured.covariance(vectors, vectors, guess, guess)
+        _, process, posterior = max(self._parts(), key=lambda part: part[0])
+        return process.covariance(posterior.among(at), posterior.among(at))
 
     def predict_observed(self) -> tuple[Array, Array]:
         """Return mean and sd (n,) at the observations."""
-        return self._mix_predictions(self._observed, self._observed_guess)
+        if self._observed_at is not None:
+            return self.predict(self._observed_at)
+        parts = [(1 - self.weight, self.plain.at(self._observed))]
+        if self.structured is not None and self.weight:
+            parts.append((self.weight, self.structured.at(self._observed, self._observed_guess)))
+        return _mixed(parts)
 
-    def _mix_predictions(self, vectors: Array, prior_mean: Array | None) -> tuple[Array, Array]:
-        mean, sd = self.plain.predict(vectors)
-        if self.structured is None or not self.weight:
-            return mean, sd
-        other, spread = self.structured.predict(vectors, prior_mean)
-        if self.weight == 1:
-            return other, spread
-        both = self.weight * other + (1 - self.weight) * mean
-        variance = self.weight * (spread**2 + other**2) + (1 - self.weight) * (sd**2 + mean**2)
-        return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
+    def _parts(self) -> list[tuple[float, GaussianProcess, Posterior]]:
+        """Return the weight of each process, and its posterior at all candidates."""
+        found = [(1 - self.weight, self.plain, self.plain.at(self._inputs))]
+        if self.structured is not None and self.weight:
+            posterior = self.structured.at(self._inputs, self._guess)
+            found.append((self.weight, self.structured, posterior))
+        return found
 
     def expecting(self, pending: Array) -> AveragedModel:
         """Return the model as if running trials (p, d) had returned their predicted means.
@@ -100,22 +101,25 @@ class AveragedModel:
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
         """Return the scored positions within `among`, and their expected gains."""
-        vectors = self._inputs[among]
         gains = np.zeros(len(among))
-        weighed = np.zeros(len(among), dtype=bool)
-        parts: list[tuple[float, GaussianProcess, Array | None]] = [
-            (1 - self.weight, self.plain, None)
-        ]
-        if self.structured is not None and self._guess is not None:
-            parts.append((self.weight, self.structured, self._guess[among]))
-        for share, process, guess in parts:
-            if share < MIN_SHARE and len(parts) > 1:
-                continue
-            tried, found = knowledge_gradient(process, vectors, guess)
-            gains[tried] += share * found
-            weighed[tried] = True
-        tried = np.flatnonzero(weighed)
+        is_scored = np.zeros(len(among), dtype=bool)
+        for share, process, posterior in self._parts():
+            if share >= MIN_SHARE:
+                tried, found = knowledge_gradient(process, posterior.among(among))
+                gains[tried] += share * found
+                is_scored[tried] = True
+        tried = np.flatnonzero(is_scored)
         return tried, gains[tried]
+
+
+def _mixed(parts: Sequence[tuple[float, Posterior]]) -> tuple[Array, Array]:
+    """Return mean and sd of a mixture of posteriors at the same points, with their weights."""
+    parts = [(share, one) for share, one in parts if share]
+    if len(parts) == 1:
+        return parts[0][1].mean, parts[0][1].sd
+    mean = np.sum([share * one.mean for share, one in parts], axis=0)
+    square = np.sum([share * (one.sd**2 + one.mean**2) for share, one in parts], axis=0)
+    return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
 
 def fit(
@@ -157,6 +161,7 @@ def fit(
         _guess=guess,
         _observed=observed,
         _observed_guess=own_guess if structured is not None else None,
+        _observed_at=candidates.places_of(history.configurations),
         _context=context,
     )
 
