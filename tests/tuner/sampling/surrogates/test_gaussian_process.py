@@ -57,7 +57,7 @@ def test_predictions_are_the_textbooks(seed: int) -> None:
     want_mean, want_sd = exact(process, x, y, at)
     assert mean == pytest.approx(want_mean, rel=1e-6)
     assert sd == pytest.approx(want_sd, rel=1e-5)
-    covariance = process.covariance(at, at)
+    covariance = process.covariance(process.at(at), process.at(at))
     assert np.sqrt(np.diag(covariance)) == pytest.approx(sd, rel=1e-5)
 
 
@@ -253,7 +253,7 @@ def test_the_next_evaluation_shares_the_moment_of_the_last() -> None:
     process = gaussian_process.fit(
         vectors, targets, noise=NoisePrior(sd=0.02), at_s=at_s, drift_sd=0.1
     )
-    cross, variance = process.next_drift(vectors)
+    cross, variance = process.next_drift(process.at(vectors))
     here = process.hyperparameters
     assert process._drift is not None
     noise = math.exp(2 * here.noise) * process._shares + matern_kernel.JITTER
@@ -266,4 +266,23 @@ def test_the_next_evaluation_shares_the_moment_of_the_last() -> None:
     assert cross == pytest.approx(-scale * latent @ inverse @ ahead, rel=1e-4, abs=1e-9)
     assert 0 < variance < 0.8 * scale * prior
     later = gaussian_process.fit(vectors, targets, noise=NoisePrior(sd=0.02))
-    assert later.next_drift(vectors)[1] == 0.0
+    assert later.next_drift(later.at(vectors))[1] == 0.0
+
+
+def test_correlations_that_are_kept_are_those_that_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of points that come later, of the same ones twice, and of more than are kept."""
+    rng = np.random.default_rng(3)
+    lengths = (-0.5, 0.3, 1.0)
+    kernel = matern_kernel.Kernel(lengths)
+    monkeypatch.setattr(matern_kernel, "MOST_POINTS", 12)
+    for rows, columns in ((5, 5), (3, 6), (9, 40)):
+        a, b = rng.random((rows, 3)), rng.random((columns, 3))
+        for first, second in ((a, b), (b, a), (a, a), (np.vstack([a, a]), b)):
+            smooth, rough = kernel.between(first, second)
+            apart = matern_kernel.scaled_distances(
+                first / np.exp(lengths), second / np.exp(lengths)
+            )
+            assert np.allclose(smooth, matern_kernel.correlation(apart), atol=1e-7)
+            assert np.allclose(rough, matern_kernel.roughness(first, second), atol=1e-7)

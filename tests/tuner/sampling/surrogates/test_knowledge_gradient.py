@@ -28,7 +28,7 @@ def simulated(
 ) -> Array:
     """What a launch of each place gains, in the mean of many that are drawn."""
     mean, sd = process.predict(cells)
-    told = process.covariance(cells, cells)[:, places] / np.sqrt(
+    told = process.covariance(process.at(cells), process.at(cells))[:, places] / np.sqrt(
         sd[places] ** 2 + process.told_sd**2
     )
     draws = rng.normal(size=20_000)
@@ -41,7 +41,7 @@ def simulated(
 def test_the_proposed_cell_has_the_largest_gain_of_all(seed: int) -> None:
     """By simulated launches: what the few points miss of the rare outcomes changes no proposal."""
     process, cells = fitted_in_five(seed)
-    places, gains = knowledge_gradient(process, cells, None)
+    places, gains = knowledge_gradient(process, process.at(cells))
     exact = simulated(process, cells, places, np.random.default_rng(seed))
     proposed = int(np.argmax(gains))
     assert exact.max() > 0.003
@@ -53,7 +53,7 @@ def test_the_proposed_cell_has_the_largest_gain_of_all(seed: int) -> None:
 def test_gains_are_what_simulated_launches_give(seed: int) -> None:
     """Of every cell whose launch gains something: no more than it does, and little less; some do."""
     process, cells = fitted_in_five(seed)
-    places, gains = knowledge_gradient(process, cells, None)
+    places, gains = knowledge_gradient(process, process.at(cells))
     want = simulated(process, cells, places, np.random.default_rng(seed))
     is_gain = want > 3e-3
     assert np.count_nonzero(is_gain) >= 3
@@ -66,5 +66,5 @@ def test_a_repeat_is_proposed_where_two_cells_cannot_be_told_apart() -> None:
     x = np.vstack([cells] * 2)
     y = np.array([1.0, 1.02, 5.0, 5.1, 1.05, 0.96, 5.0, 5.1])
     process = fit(x, y, noise=PRIOR)
-    places, gains = knowledge_gradient(process, cells, None)
+    places, gains = knowledge_gradient(process, process.at(cells))
     assert int(places[int(np.argmax(gains))]) in {0, 1}
