@@ -87,6 +87,7 @@ class GaussianProcess:
     _guess_shift: float
     _chol: Array  # (n, n) lower
     _pull: Array  # (n,) K^-1 residuals
+    _precision: Array  # (n,) diagonal of K^-1
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
@@ -210,10 +211,9 @@ class GaussianProcess:
 
         Rasmussen and Williams, equations 5.10 to 5.12.
         """
-        precision = self._precision()
         return np.asarray(
-            0.5 * np.log(precision)
-            - 0.5 * self._pull**2 / precision
+            0.5 * np.log(self._precision)
+            - 0.5 * self._pull**2 / self._precision
             - 0.5 * math.log(2 * math.pi)
             - math.log(self._factor)
         )
@@ -224,12 +224,9 @@ class GaussianProcess:
         This is one reweighting step towards Student's t (Lange et al., JASA 84:881, 1989), with
         leave-one-out residuals.
         """
-        squared = self._pull**2 / self._precision()
+        squared = self._pull**2 / self._precision
         shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
         return dataclasses.replace(self, _shares=shares).condition()
-
-    def _precision(self) -> Array:
-        return cholesky.inverse_diagonal(self._chol)
 
     def _reduce(self, covariance: Array) -> Array:
         reduced = solve_triangular(self._chol, covariance, lower=True, check_finite=False)
@@ -263,7 +260,10 @@ class GaussianProcess:
         covariance[np.diag_indices_from(covariance)] += noise
         chol = cholesky.factor(covariance)
         pull = cholesky.solve(chol, self._residuals)
-        return dataclasses.replace(self, _chol=chol, _pull=pull, _posteriors={})
+        precision = cholesky.inverse_diagonal(chol)
+        return dataclasses.replace(
+            self, _chol=chol, _pull=pull, _precision=precision, _posteriors={}
+        )
 
 
 def fit(
@@ -340,6 +340,7 @@ def fit(
         _guess_shift=guess_shift,
         _chol=np.empty((0, 0)),
         _pull=np.empty(0),
+        _precision=np.empty(0),
         _residuals=residuals,
         _shares=shares,
         _drift=moments,
