@@ -125,6 +125,9 @@ def test_a_search_serves_studies_of_several_lengths(modules: Any) -> None:
         assert one["seconds"] == verdict.seconds
         served = verdict.best if one["outcome"] == "better" else GROUND.problem.default
         assert one["is_good"] == (served in GROUND.truth.good(0.05))
+        assert verdict.leading is not None
+        assert one["leading_regret"] == GROUND.truth.regret(verdict.leading)
+    assert run.studies[1].recommended == run.recommended[-1]
 
 
 def test_a_misleading_prediction_correlates_and_is_wrong() -> None:
@@ -207,12 +210,18 @@ def test_the_gap_must_be_small_on_the_judges_too(modules: Any) -> None:
     assert (row.verdict, row.measured) == ("MISSED", "all +0.6 / +0.6; judges +1.2 / +1.2")
 
 
-def test_harm_is_that_of_the_worst_trial(modules: Any) -> None:
+def test_harm_is_that_of_the_worst_trial_and_the_rule_may_cost_nothing(modules: Any) -> None:
+    def row(shares: list[float], regret: float) -> Any:
+        ends = {at: [{"regret": regret, "leading_regret": 0.02}] for at in ("30", "60")}
+        return modules.rows.harm([case(modules, structured={"harm": shares, "studies": ends})])
+
     shares = [0.0] * 56
-    assert modules.rows.harm([case(modules, structured={"harm": shares})]).verdict == "reached"
+    assert row(shares, 0.02).verdict == "reached"
+    assert row(shares, 0.021).verdict == "MISSED"
     shares[3] = 0.06
-    row = modules.rows.harm([case(modules, structured={"harm": shares})])
-    assert (row.verdict, row.measured, row.lines[0][2]) == ("MISSED", "6.0 % (toy)", "8")
+    found = row(shares, 0.01)
+    told = "6.0 % (toy); 1.0 % / 1.0 %, without 2.0 % / 2.0 %"
+    assert (found.verdict, found.measured, found.lines[0][2]) == ("MISSED", told, "8")
 
 
 def test_recordings_are_the_units_of_the_comparison(modules: Any) -> None:

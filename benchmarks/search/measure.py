@@ -158,7 +158,7 @@ def conditions(
         ),
         "oracle": Condition(rows=("oracle", "study"), sampler="oracle", max_s=WHOLE_S),
     }
-    for peer in peers:
+    for peer in peers if case.is_main else ():
         if peer != "prediction" or ground.is_predicted:
             is_quick = peer in QUICK_PEERS
             rows = ("peers", "gallery") if peer in {"random", "hill-climb"} else ("peers",)
@@ -368,7 +368,14 @@ def _study(ground: PreparedTable, verdict: ReplayedVerdict) -> dict[str, Any]:
         "covers": verdict.covers,
         "seconds": verdict.seconds,
         "is_good": served in ground.truth.good(SHARES[0]),
+        "regret": _regret(ground, verdict.recommended),
+        "leading_regret": _regret(ground, verdict.leading),
     }
+
+
+def _regret(ground: PreparedTable, cell: Configuration | None) -> float:
+    """Return the loss of a recommendation, which is the default before there is another."""
+    return ground.truth.regret(ground.problem.default if cell is None else cell)
 
 
 def facts_of(case: Case, ground: PreparedTable) -> dict[str, Any]:

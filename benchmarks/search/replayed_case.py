@@ -50,6 +50,11 @@ class ReplayedCase:
         found = self.figures(label, "regret_at_s", str(at_s))
         return None if found is None else statistics.fmean(found)
 
+    def study_mean(self, at_s: int, key: str) -> float | None:
+        """Return the mean of a figure of the studies that end then."""
+        found = self.studies.get(str(at_s))
+        return None if not found else statistics.fmean(one[key] for one in found)
+
     def trials(self, label: str, share: str, end_s: float) -> tuple[float, float] | None:
         """Return median and 90th percentile of the trials to a share for good, by this time."""
         found = self.figures(label, "within", share, f"{end_s:g}")

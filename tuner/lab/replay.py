@@ -139,6 +139,16 @@ def verdict_of(
     ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
 ) -> ReplayedVerdict:
     """Run a study's final selection and verification on the table's recorded machine."""
+    return dataclasses.replace(
+        _verdict_of(ground, order, search, evaluator),
+        recommended=search.recommend(),
+        leading=search.recommend(keeps_default=False),
+    )
+
+
+def _verdict_of(
+    ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
+) -> ReplayedVerdict:
     default, best = ground.problem.default, search.recommend(keeps_default=False)
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):

@@ -37,6 +37,10 @@ class ReplayedVerdict:
     interval: Interval | None = None
     pairs: int = 0
     true_ratio: float | None = None
+    recommended: Configuration | None = None
+    """Recommended configuration before the final selection."""
+    leading: Configuration | None = None
+    """Configuration with the best posterior mean at that time."""
 
     @property
     def covers(self) -> bool | None:
@@ -50,7 +54,11 @@ class ReplayedVerdict:
         """Return the fields as JSON data."""
         return {
             **dataclasses.asdict(self),
-            "best": None if self.best is None else dict(self.best),
+            **{
+                name: None if one is None else dict(one)
+                for name in ("best", "recommended", "leading")
+                for one in [getattr(self, name)]
+            },
             "covers": self.covers,
         }
 
