@@ -45,7 +45,7 @@ STUDIES_S = (15, 30, 60, 90, 120)
 """Times of the searches of whole studies."""
 NULL_S = 30.0
 FEWER_SEEDS = 40
-"""Of the row `wrong`, which compares medians over all cases."""
+"""Seeds of the row `wrong`, which compares medians."""
 PAIRS = 20
 AT_S = (15, 30, 53, 60, 90, 120)
 AT_TRIALS = (5, 15, 30, 60)

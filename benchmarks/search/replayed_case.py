@@ -1,4 +1,4 @@
-"""What `measure.py` has kept of one case, and quantiles over its seeds."""
+"""Replays that `measure.py` has kept of one case, and quantiles over seeds."""
 
 from __future__ import annotations
 

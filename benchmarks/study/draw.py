@@ -70,7 +70,7 @@ SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
     ("variants", launch_sections.variants),
     (
         "batch",
-        launch_sections.reviewed(
+        launch_sections.review_section(
             "review_batch",
             "batching.max_size",
             "batch size, items",
@@ -81,7 +81,7 @@ SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
     ),
     (
         "replicas",
-        launch_sections.reviewed(
+        launch_sections.review_section(
             "review_replicas",
             "replica.count",
             "replicas",
@@ -92,7 +92,7 @@ SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
     ),
     (
         "slo",
-        launch_sections.reviewed(
+        launch_sections.review_section(
             "review_objective",
             "batching.slo_ms",
             "latency objective, ms",

@@ -216,7 +216,7 @@ def variants(data: Sequence[Row]) -> Section:
     )
 
 
-def reviewed(
+def review_section(
     name: str, knob: str, axis: str, title: str, claim: str, *, is_log: bool
 ) -> Callable[[Sequence[Row]], Section]:
     """A figure of the Clipper review: throughput and total time against one knob."""

@@ -15,7 +15,7 @@ import svg
 from findings import Ratio
 from records import Row, name_of
 from result import Table
-from sections import COLUMNS, GUIDED, RANDOM, Section, knobs_of, said
+from sections import COLUMNS, GUIDED, RANDOM, Section, knobs_of, ratio_text
 
 from tuner.report import formatting
 
@@ -101,13 +101,13 @@ def gains(data: Sequence[Row]) -> Section:
             (
                 _load(one),
                 *(
-                    said(ratio)
+                    ratio_text(ratio)
                     for second in ("gpy", "epsilon-greedy", "structured")
                     for ratio in [_mean_ratio(one, "random", second)]
                 ),
-                said(_mean_ratio(one, "random, half", "gpy")),
+                ratio_text(_mean_ratio(one, "random, half", "gpy")),
                 "–" if (seen := findings.as_studied(one)) is None else f"{seen:.3g}",
-                said(_mean_ratio(one, "default", "structured")),
+                ratio_text(_mean_ratio(one, "default", "structured")),
             )
             for one, _ in units
         ]
@@ -118,7 +118,7 @@ def gains(data: Sequence[Row]) -> Section:
     short = "too few searches"
     if difference is not None:
         short = (
-            f"gain of GPy over random at high concurrency over that at low: {said(difference)}; "
+            f"gain of GPy over random at high concurrency over that at low: {ratio_text(difference)}; "
             + ("it rises", "no difference shown", "it falls")[1 - difference.outcome]
         )
     found.append(
@@ -179,7 +179,7 @@ def consistency(data: Sequence[Row]) -> Section:
             else " to ".join(f"{statistics.fmean(r[i] for r in rounds[role]):.3g}" for i in (1, 2))
             for role in ROLES
         ]
-        rows.append((_load(one), *cells, said(ratio)))
+        rows.append((_load(one), *cells, ratio_text(ratio)))
         is_shown = (one["unit"]["concurrency"], one["unit"]["client_batch"]) in {(5, 4), (20, 1)}
         if not is_shown or one["unit"]["seed"] or not rounds:
             continue
@@ -207,7 +207,7 @@ def consistency(data: Sequence[Row]) -> Section:
         name="e_consistency",
         title="Consistency of the winners",
         claim="the round trips of the guided search's best spread less than those of random's (p5 to p95)",
-        short=f"spread of random over that of GPy: {said(over)}; narrower in {narrower}, wider in {wider} of "
+        short=f"spread of random over that of GPy: {ratio_text(over)}; narrower in {narrower}, wider in {wider} of "
         f"{len(ratios)}",
         sure="95 % interval over searches; each is of winners side by side",
         picture=svg.picture(panels, columns=COLUMNS) if panels else None,
@@ -281,14 +281,14 @@ def repeated(data: Sequence[Row]) -> Section:
         ratio = _mean_ratio(one, "repeated", "gpy")
         ends.append(count)
         ratios += [ratio] if ratio else []
-        rows.append((_load(one), f"{count // 5 - 1}", f"{count}", said(ratio)))
+        rows.append((_load(one), f"{count // 5 - 1}", f"{count}", ratio_text(ratio)))
     over = findings.joined([one.value for one in ratios])
     return Section(
         name="h_repeated",
         title="Five iterations, repeated until the optimum stays",
         claim="repeating GPy's five iterations until the optimum stays finds it",
         short=f"it ended after {statistics.fmean(ends):.3g} of {data[0]['trials']} trials; mean over that of "
-        f"25 + 25 trials: {said(over)}",
+        f"25 + 25 trials: {ratio_text(over)}",
         sure=formatting.plural(len(data), "search"),
         found=(
             (
@@ -330,7 +330,7 @@ def replays(data: Sequence[Row]) -> Section:
                 for random, guided in zip(regrets["random"], regrets["gpy"], strict=True)
             ]
         )
-        told.append(f"{name} {said(gain)}")
+        told.append(f"{name} {ratio_text(gain)}")
         means = [
             f"{100 * statistics.fmean(pair[1] for pair in each):.1f}" for each in regrets.values()
         ]
@@ -339,8 +339,8 @@ def replays(data: Sequence[Row]) -> Section:
                 name,
                 f"{seeds}",
                 *means,
-                said(gain),
-                said(half),
+                ratio_text(gain),
+                ratio_text(half),
                 (
                     f"{100 * statistics.fmean(regret for _, regret in repeats):.1f} after "
                     f"{statistics.fmean(count for count, _ in repeats):.0f}"
@@ -411,7 +411,7 @@ def _gain_panel(name: str, units: Sequence[tuple[Row, Ratio]]) -> svg.Panel:
 def _trend_row(name: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     trend = findings.trend(pairs)
     low, high = _sides(pairs)
-    apart = said(findings.apart(high, low))
+    apart = ratio_text(findings.apart(high, low))
     if trend is None:
         return (name, f"{len(pairs)}", "–", "–", "–", apart)
     interval = formatting.interval(trend.interval)
@@ -429,7 +429,7 @@ def _tally(known: Sequence[tuple[Row, Ratio]], role: str) -> str:
     worse = sum(one.outcome < 0 for one in ratios)
     over = findings.joined([one.value for one in ratios])
     return (
-        f"Random over {role}: {said(over)} over all; {role} shown better in {better} and worse "
+        f"Random over {role}: {ratio_text(over)} over all; {role} shown better in {better} and worse "
         f"in {worse} of {len(ratios)} searches."
     )
 

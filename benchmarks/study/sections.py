@@ -1,4 +1,4 @@
-"""What the page says of one question, and what several of them have in common."""
+"""Section: the answer of the page to one question; texts and colours that sections share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUIDED, RANDOM = svg.COLOURS[0], svg.COLOURS[1]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What the page says of one question."""
+    """Answer of the page to one question, with its picture and tables."""
 
     name: str
     """Name of the picture's file."""
@@ -33,7 +33,7 @@ class Section:
     tables: tuple[Table, ...]
 
 
-def said(found: Ratio | None) -> str:
+def ratio_text(found: Ratio | None) -> str:
     """Return a ratio with its interval, or a dash."""
     return "–" if found is None else f"{found.value:.3g} ({formatting.interval(found.interval)})"
 

@@ -185,7 +185,7 @@ class Kernel:
             columns = rows if b is a else self._places_of(b)
             known = self._known
         if rows is None or columns is None:
-            return self._computed(a, b)
+            return self._compute(a, b)
         smooth, rough = (part.take(rows, axis=0).take(columns, axis=1) for part in known)
         return smooth, rough
 
@@ -206,11 +206,11 @@ class Kernel:
         self._points = np.vstack([self._points, points])
         found = np.empty((2, len(self._points), len(self._points)))
         found[:, :before, :before] = self._known
-        found[:, :, before:] = self._computed(self._points, points)
+        found[:, :, before:] = self._compute(self._points, points)
         found[:, before:, :before] = found[:, :before, before:].transpose(0, 2, 1)
         self._known = found
 
-    def _computed(self, a: Array, b: Array) -> tuple[Array, Array]:
+    def _compute(self, a: Array, b: Array) -> tuple[Array, Array]:
         smooth = correlation(scaled_distances(a / self._lengths, b / self._lengths))
         return smooth, roughness(a, b)
 

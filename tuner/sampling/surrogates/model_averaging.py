@@ -61,7 +61,7 @@ class AveragedModel:
 
     def predict(self, at: Positions) -> tuple[Array, Array]:
         """Return mean and sd (k,) at candidates."""
-        return _mixed([(share, one.among(at)) for share, _, one in self._parts()])
+        return _mix([(share, one.among(at)) for share, _, one in self._parts()])
 
     def covariance(self, at: Positions) -> Array:
         """Return the covariance (k, k) at candidates, from the process with more weight."""
@@ -75,7 +75,7 @@ class AveragedModel:
         parts = [(1 - self.weight, self.plain.at(self._observed))]
         if self.structured is not None and self.weight:
             parts.append((self.weight, self.structured.at(self._observed, self._observed_guess)))
-        return _mixed(parts)
+        return _mix(parts)
 
     def _parts(self) -> list[tuple[float, GaussianProcess, Posterior]]:
         """Return the weight of each process, and its posterior at all candidates."""
@@ -112,7 +112,7 @@ class AveragedModel:
         return tried, gains[tried]
 
 
-def _mixed(parts: Sequence[tuple[float, Posterior]]) -> tuple[Array, Array]:
+def _mix(parts: Sequence[tuple[float, Posterior]]) -> tuple[Array, Array]:
     """Return mean and sd of a mixture of posteriors at the same points, with their weights."""
     parts = [(share, one) for share, one in parts if share]
     if len(parts) == 1:
