@@ -45,7 +45,7 @@ STUDIES_S = (15, 30, 60, 90, 120)
 """Times of the searches of whole studies."""
 NULL_S = 30.0
 FEWER_SEEDS = 40
-"""Seeds of the row `wrong`, which compares medians."""
+"""Seeds of slow peers and of the row `wrong`, which compare means and medians."""
 PAIRS = 20
 AT_S = (15, 30, 53, 60, 90, 120)
 AT_TRIALS = (5, 15, 30, 60)
@@ -162,7 +162,12 @@ def conditions(
         if peer != "prediction" or ground.is_predicted:
             is_quick = peer in QUICK_PEERS
             rows = ("peers", "gallery") if peer in {"random", "hill-climb"} else ("peers",)
-            found[peer] = Condition(rows=rows, sampler=peer, max_s=WHOLE_S if is_quick else HALF_S)
+            found[peer] = Condition(
+                rows=rows,
+                sampler=peer,
+                max_s=WHOLE_S if is_quick else HALF_S,
+                most_seeds=sys.maxsize if is_quick else FEWER_SEEDS,
+            )
     if ground.is_predicted and case.is_main:
         fewer = Condition(rows=("wrong",), most_seeds=FEWER_SEEDS)
         found["gp"] = dataclasses.replace(fewer, sampler="gp")
