@@ -22,7 +22,7 @@ from tuner.study import ab
 
 SLOW, QUICK = (
     "batching: {max_size: 8, timeout_us: 60000}\n",
-    "batching: {max_size: 8, timeout_us: 0}\n",
+    "batching: {max_size: 8, timeout_us: 6000}\n",
 )
 """Of four clients a batch never fills, so that the first one waits its timeout."""
 QUICKLY = ("--seconds", "0.4")
@@ -81,7 +81,7 @@ def files(tmp_path: pathlib.Path) -> tuple[str, str]:
 def test_two_settings_files_are_told_apart_within_a_limit(files, tmp_path) -> None:
     """B is many times as quick: in every form that was asked for."""
     junit, page = tmp_path / "ab.xml", tmp_path / "page.md"
-    load = ("--model", "echo", "--concurrency", "4", "--max-time", "60s", *QUICKLY)
+    load = ("--model", "echo", "--concurrency", "4", "--max-time", "30s", *QUICKLY)
     forms = ("--junit", str(junit), "--markdown", str(page), "--json")
     code, out, err = compare(*files, *load, "--fail-if", "mean worse by 5 %", *forms)
     answer = json.loads(out)
@@ -108,7 +108,7 @@ def test_what_is_worse_than_a_limit_ends_with_3() -> None:
     """Two servers that run are loaded as they are, and left."""
     with serving(0.002) as (quick, _), serving(0.02) as (slow, _):
         limit = ("--fail-if", "mean worse by 50 %")
-        load = ("--concurrency", "2", "--max-time", "30s", *QUICKLY)
+        load = ("--concurrency", "2", "--max-time", "12s", *QUICKLY)
         code, out, _ = compare(quick, slow, *load, *limit)
         assert code == 3
         assert out.startswith(
