@@ -31,7 +31,7 @@ def modules() -> Iterator[types.SimpleNamespace]:
     """The files of the benchmark, as its command imports them."""
     before = list(sys.path)
     sys.path[:0] = [str(SEARCH), str(SEARCH.parent)]
-    names = ("measure", "replayed_case", "rows", "page", "oracle", "timing")
+    names = ("conditions", "measure", "replayed_case", "rows", "page", "oracle", "timing")
     try:
         yield types.SimpleNamespace(**{name: __import__(name) for name in names})
     finally:
@@ -118,7 +118,7 @@ def test_a_search_serves_studies_of_several_lengths(modules: Any) -> None:
     assert run.verdict is None
     assert run.studies[0] == replay.one_run(GROUND, alone, 0).verdict
     assert run.cells == replay.one_run(GROUND, dataclasses.replace(alone, max_s=20.0), 0).cells
-    condition = modules.measure.Condition(rows=(), max_s=20.0, studies_s=order.studies_s)
+    condition = modules.conditions.Condition(rows=(), max_s=20.0, studies_s=order.studies_s)
     kept = modules.measure.summary(GROUND, condition, [run])["studies"]
     assert list(kept) == ["10", "20"]
     for verdict, (one,) in zip(run.studies, kept.values(), strict=True):
@@ -165,7 +165,7 @@ def test_figures_are_taken_at_their_times(modules: Any) -> None:
         recommended=(default, default, best),
         seconds=(20.0, 40.0, 61.0),
     )
-    condition = modules.measure.Condition(rows=(), max_s=60.0)
+    condition = modules.conditions.Condition(rows=(), max_s=60.0)
     found = modules.measure.summary(GROUND, condition, [run])
     lost = truth.regret(default)
     assert found["regret_at_s"] == {key: [lost] for key in ("15", "30", "53", "60")}
@@ -259,7 +259,7 @@ def test_wrong_predictions_are_held_against_the_plain_process(modules: Any) -> N
     def kept(trials: int | None) -> dict[str, Any]:
         return {"within": {"0.05": {"60": [trials] * 3}}, "trials": {"60": 50.0}}
 
-    labels = {f"wrong-{kind}": kept(20) for kind in modules.measure.WRONG}
+    labels = {f"wrong-{kind}": kept(20) for kind in modules.conditions.WRONG}
     found = {"gp": kept(20), "structured": kept(10), **labels}
     assert modules.rows.wrong([case(modules, **found)]).verdict == "reached"
     found["wrong-misleading"] = kept(None)

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import conditions
 import measure
 import numpy as np
 from replayed_case import ReplayedCase, quantile
@@ -148,7 +149,7 @@ def harm(cases: Sequence[ReplayedCase]) -> Row:
 def comparisons(cases: Sequence[ReplayedCase], at_s: int) -> tuple[NonInferiority, ...]:
     """Test against each peer, with one mean difference for each recording."""
     differences = []
-    for peer in measure.PEERS:
+    for peer in conditions.PEERS:
         by_table: dict[str, list[float]] = {}
         for case in cases:
             mine, other = case.regret(OURS, at_s), case.regret(peer, at_s)
@@ -190,7 +191,7 @@ def against_peers(cases: Sequence[ReplayedCase]) -> Row:
         lines.append((peer, str(one.units), *differences, bound, one.standing, on_judges))
     if not lines:
         return row
-    missing = [peer for peer in measure.PEERS if peer not in by_time[JUDGED_S]]
+    missing = [peer for peer in conditions.PEERS if peer not in by_time[JUDGED_S]]
     measured = f"{sum(reached)} of {len(reached)}"
     if missing:
         measured += f"; not measured: {', '.join(missing)}"
@@ -212,7 +213,7 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
     for case in cases:
         if not case.facts["is_main"] or case.facts["model"] in OWN_MODELS:
             continue
-        found = [case.trials(sampler, "0.1", measure.WHOLE_S) for sampler in samplers]
+        found = [case.trials(sampler, "0.1", conditions.WHOLE_S) for sampler in samplers]
         if found[0] is None:
             continue
         cells = ["-" if one is None else " / ".join(map(_count, one)) for one in found]
@@ -265,7 +266,7 @@ def study(cases: Sequence[ReplayedCase]) -> Row:
         + f"; the others {OVER_ORACLE} times the oracle's",
         head=(
             "case",
-            *(f"good after {search_s} s of search" for search_s in measure.STUDIES_S),
+            *(f"good after {search_s} s of search" for search_s in conditions.STUDIES_S),
             "seconds",
             "the oracle's",
         ),
@@ -286,7 +287,7 @@ def study(cases: Sequence[ReplayedCase]) -> Row:
         oracle = math.inf if within_s is None else quantile(within_s, STUDY_SHARE)
         if case.name not in STUDY_S and math.isfinite(oracle):
             ratios[case.name] = seconds[case.name] / oracle
-        each = [_percent(shares.get(f"{search_s:g}")) for search_s in measure.STUDIES_S]
+        each = [_percent(shares.get(f"{search_s:g}")) for search_s in conditions.STUDIES_S]
         lines.append((case.label, *each, _count(seconds[case.name]), _count(oracle)))
     if not lines:
         return row
@@ -304,7 +305,7 @@ def study(cases: Sequence[ReplayedCase]) -> Row:
 
 def wrong(cases: Sequence[ReplayedCase]) -> Row:
     """Trials with a wrong prediction over those without one."""
-    kinds = ("right", *measure.WRONG)
+    kinds = ("right", *conditions.WRONG)
     row = Row(
         key="wrong",
         what="wrong predictions: median trials to 5 % for good in 60 s, over gp's, geometric mean of "
@@ -328,16 +329,16 @@ def wrong(cases: Sequence[ReplayedCase]) -> Row:
     if not lines or len(ratios) < len(kinds):
         return dataclasses.replace(row, lines=lines)
     measured = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
-    is_reached = all(ratios[kind] <= WRONG for kind in measure.WRONG)
+    is_reached = all(ratios[kind] <= WRONG for kind in conditions.WRONG)
     return _with(row, lines, measured, is_reached=is_reached)
 
 
 def _median_or_all(case: ReplayedCase, label: str) -> float | None:
     """Return the median trials to 5 %, or all trials of the time where half of the seeds never get there."""
-    found = case.trials(label, "0.05", measure.HALF_S)
+    found = case.trials(label, "0.05", conditions.HALF_S)
     if found is None:
         return None
-    return float(min(found[0], case.conditions[label]["trials"][f"{measure.HALF_S:g}"]))
+    return float(min(found[0], case.conditions[label]["trials"][f"{conditions.HALF_S:g}"]))
 
 
 def verdicts(cases: Sequence[ReplayedCase]) -> Row:

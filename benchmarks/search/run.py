@@ -15,15 +15,19 @@ import importlib.util
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import conditions
 import measure
 import page
 import replayed_case
 import rows
 import timing
 from result import RESULTS, machine_facts
+
+from tuner.sampling import registry
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {
@@ -52,7 +56,7 @@ def main() -> int:
     told = "searches of each condition; default 100"
     parser.add_argument("--seeds", type=int, default=100, help=told)
     told = "samplers to compare with, with commas between them; default: all that are installed"
-    parser.add_argument("--peers", default=",".join(measure.PEERS), help=told)
+    parser.add_argument("--peers", default=",".join(conditions.PEERS), help=told)
     told = "rows, cases and conditions, by name; default: all"
     parser.add_argument("--only", nargs="*", default=[], help=told)
     told = "write the page from what is there alone"
@@ -83,19 +87,19 @@ def main() -> int:
 
 def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Fill the folder of the data."""
-    cases = measure.read_cases(options.cases)
+    cases = conditions.read_cases(options.cases)
     only = set(options.only)
     named = {case.name for case in cases} & only
     is_some = bool(named) and "transfer" not in only  # which needs the other loads
     some = [case for case in cases if case.name in named] if is_some else cases
-    grounds, left_out = measure.prepare(some, options.tables)
+    grounds, left_out = conditions.prepare(some, options.tables)
     for text in left_out:
         measure.say(f"left out: {text}")
     tasks = measure.tasks_of(
         cases,
         grounds,
         data=options.data,
-        peers=measure.installed(options.peers.split(",")),
+        peers=_installed(options.peers.split(",")),
         seeds=options.seeds,
     )
     keys, labels = only & set(rows.EVERY), only & {task.label for task in tasks}
@@ -116,6 +120,14 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     if not only and not (options.data / "timing.json").exists():
         measure.say("the samplers' own time, among 5,000 configurations")
         measure.write(options.data / "timing.json", timing.measure())
+
+
+def _installed(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the samplers whose packages are here; the others are named and left out."""
+    for name in names:
+        if not registry.is_installed(name):
+            measure.say(f"left out: {name} needs {registry.OPTIONAL_DEPENDENCIES[name].package}")
+    return tuple(name for name in names if registry.is_installed(name))
 
 
 if __name__ == "__main__":
