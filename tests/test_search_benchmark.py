@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import pathlib
+import re
 import runpy
 import sys
 import types
@@ -74,8 +75,10 @@ def test_one_command_replays_and_writes_the_page(
         for name, half in (("toy-20", "chosen"), ("toy-5", "judged"), ("toy-9", "judged"))
     ]
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
-    for name, value in {"WHOLE_S": 4.0, "HALF_S": 3.0, "AT_S": (3, 4)}.items():
+    for name, value in {"WHOLE_S": 4.0, "HALF_S": 3.0}.items():
+        monkeypatch.setattr(modules.conditions, name, value)
         monkeypatch.setattr(modules.measure, name, value)
+    monkeypatch.setattr(modules.measure, "AT_S", (3, 4))
     monkeypatch.setattr(modules.rows, "GAPS", {3: 0.01, 4: 0.007})
     folders = [f"--tables={tmp_path / 'tables'}", f"--cases={tmp_path / 'cases.yaml'}"]
     folders += [f"--data={tmp_path / 'data'}", f"--out={tmp_path}"]
@@ -94,6 +97,14 @@ def test_one_command_replays_and_writes_the_page(
     text = (tmp_path / "search.md").read_text(encoding="utf-8")
     assert all(f"\n| {key} " in text for key in modules.rows.EVERY)
     assert "left out: toy-9" in text
+    assert f"]({modules.page.PICTURE})" in text
+    drawn = (tmp_path / modules.page.PICTURE).read_text(encoding="utf-8")
+    assert {
+        ">structured<",
+        ">oracle<",
+        ">all recordings, mean of 2<",
+        ">judges, mean of 1<",
+    } <= set(re.findall(r">[^<>]+<", drawn))
 
 
 def test_a_replay_ends_with_the_trial_that_passes_its_time() -> None:

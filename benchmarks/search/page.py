@@ -1,6 +1,6 @@
 """The page of results: every row's target, figure and whether it is reached, then a section for each row.
 
-In: what `measure.py` has kept. Out: `results/search.md`. Measures nothing.
+In: what `measure.py` has kept. Out: `results/search.md` and its picture. Measures nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import picture
 import replayed_case
 import rows
 from replayed_case import ReplayedCase
@@ -27,13 +28,15 @@ python benchmarks/search/run.py
 Regrets are losses against the optimum of the recording; "within 3 %" means within the larger of 3 % and two
 standard errors of the optimum. *Judges* are recordings on which no setting was chosen.
 """
+PICTURE = "search/regrets.svg"
 MARKS = {"reached": "yes", "MISSED": "**no**", "reported": "-", "not measured": "not measured"}
 
 
-def page(cases: Sequence[ReplayedCase], others: Mapping[str, Any]) -> str:
+def page(cases: Sequence[ReplayedCase], others: Mapping[str, Any], *, has_picture: bool) -> str:
     """Return the whole page."""
     found = [row(cases) for row in rows.EVERY.values()]
     parts = [HEAD, overview([*found, rows.own_time(others.get("timing"))])]
+    parts += [f"![Mean regret against time]({PICTURE})"] if has_picture else []
     parts += [section(row) for row in found if row.lines]
     parts += [_cases(cases), _machines(cases, others)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
@@ -99,7 +102,10 @@ def write(data: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     cases, others = replayed_case.read(data)
     if not cases:
         raise FileNotFoundError(f"no data in {data}")
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "search.md"
-    path.write_text(page(cases, others), encoding="utf-8")
+    path, drawn = out / "search.md", out / PICTURE
+    drawn.parent.mkdir(parents=True, exist_ok=True)
+    regrets = picture.regrets(cases)
+    if regrets is not None:
+        drawn.write_text(regrets, encoding="utf-8")
+    path.write_text(page(cases, others, has_picture=regrets is not None), encoding="utf-8")
     return path
