@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import launch_sections
 import records
+import replay_sections
 import search_sections
 from records import Row
 from result import RESULTS, Table
@@ -64,7 +65,7 @@ SECTIONS: Sequence[tuple[str, Callable[[Sequence[Row]], Section]]] = (
     ("search", search_sections.progress),
     ("sample", launch_sections.sample),
     ("repeated", search_sections.repeated),
-    ("replay", search_sections.replays),
+    ("replay", replay_sections.replays),
     ("clusters", launch_sections.clusters),
     ("growth", launch_sections.growth),
     ("variants", launch_sections.variants),

@@ -14,6 +14,15 @@ from tuner.report import formatting
 
 COLUMNS = 3
 GUIDED, RANDOM = svg.COLOURS[0], svg.COLOURS[1]
+SEARCHES = {
+    "random": RANDOM,
+    "gpy": GUIDED,
+    "epsilon-greedy": svg.COLOURS[2],
+    "structured": svg.COLOURS[3],
+}
+"""Colours of the samplers."""
+SHORT = {"random, half": "half", "epsilon-greedy": "ε-greedy", "structured": "struct."}
+"""Names that fit under a picture."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
