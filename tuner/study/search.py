@@ -343,7 +343,7 @@ def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
     """Return the named sampler, or raise UsageError if name or option is unknown."""
     first = list(problem.warm_start_configurations or ())
     if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
-        first.append(problem.predicted_best)
+        first.insert(0, problem.predicted_best)  # nearer than the best under another workload
     given = {
         "guess": problem.prediction,
         "latency": problem.latency,

@@ -73,13 +73,16 @@ def start(ground: PreparedTable, trials: int) -> Search:
 
 
 def test_the_default_predicts_the_others() -> None:
-    """Nothing is predicted before its trial; the predicted best is tried next."""
+    """Nothing is predicted before its trial; the predicted best is tried next, before winners elsewhere."""
     ground = prepared_table.prepare_table(recorded.table())
     assert start(ground, 0).problem.prediction is None
-    search = start(ground, 2)
-    assert search.budget.initial == INITIALS["structured"]
-    assert search.problem.predicted_best is not None
-    assert search.trials[1].configuration == search.problem.predicted_best
+    winner = ground.problem.candidates.configurations[-1]
+    warm = dataclasses.replace(ground.problem, warm_start_configurations=(winner,))
+    for one in (ground, dataclasses.replace(ground, problem=warm)):
+        search = start(one, 2)
+        assert search.budget.initial == INITIALS["structured"]
+        assert search.problem.predicted_best is not None
+        assert search.trials[1].configuration == search.problem.predicted_best != winner
 
 
 @pytest.mark.parametrize("default_ms", [0.7, 4.0, 60.0, 2_000.0])
