@@ -52,7 +52,7 @@ ROUNDS = 12
 
 
 class StudyFailed(Exception):
-    """The study ended with another code than 0."""
+    """A study, or the measurement after it, did not end well."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class DefaultStudy:
     seconds: float
     """From the command's start to its end."""
     outcome: str
-    """Of the verdict."""
+    """Outcome of the verdict, in words."""
     pairs: int
     served: Configuration
     """The best if it was shown to be better, otherwise the default."""
@@ -131,6 +131,8 @@ def measured_regrets(configurations: Mapping[str, Configuration]) -> dict[str, f
                 found = verification.alternate(
                     source, rounds=ROUNDS, needs=needs_of(settings), report=lambda *_: None
                 )
+    if not found.complete_rounds:
+        raise StudyFailed("what the studies recommend could not be measured side by side")
     means = {
         name: statistics.geometric_mean(one.mean_ms for one in each)
         for name, each in found.measurements.items()
@@ -198,6 +200,8 @@ def main() -> int:
     parser.add_argument("--studies", type=int, default=10, help="studies, of seeds from 0 on")
     result.add_options(parser)
     options = parser.parse_args()
+    if options.studies < 1:
+        parser.error(f"--studies {options.studies}: expected a whole number from 1")
     ground = table_benchmark.prepare_table(TABLE, {"objective": "mean"})
     studies = []
     for seed in range(options.studies):

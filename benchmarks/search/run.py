@@ -99,7 +99,7 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         cases,
         grounds,
         data=options.data,
-        peers=_installed(options.peers.split(",")),
+        peers=_find_installed(options.peers.split(",")),
         seeds=options.seeds,
     )
     keys, labels = only & set(rows.EVERY), only & {task.label for task in tasks}
@@ -122,7 +122,7 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         measure.write(options.data / "timing.json", timing.measure())
 
 
-def _installed(names: Sequence[str]) -> tuple[str, ...]:
+def _find_installed(names: Sequence[str]) -> tuple[str, ...]:
     """Return the samplers whose packages are here; the others are named and left out."""
     for name in names:
         if not registry.is_installed(name):
