@@ -32,7 +32,18 @@ def modules() -> Iterator[types.SimpleNamespace]:
     """The files of the benchmark, as its command imports them."""
     before = list(sys.path)
     sys.path[:0] = [str(SEARCH), str(SEARCH.parent)]
-    names = ("conditions", "measure", "replayed_case", "rows", "page", "oracle", "timing")
+    names = (
+        "conditions",
+        "measure",
+        "replayed_case",
+        "row",
+        "search_rows",
+        "study_rows",
+        "rows",
+        "page",
+        "oracle",
+        "timing",
+    )
     try:
         yield types.SimpleNamespace(**{name: __import__(name) for name in names})
     finally:
@@ -79,7 +90,7 @@ def test_one_command_replays_and_writes_the_page(
         monkeypatch.setattr(modules.conditions, name, value)
         monkeypatch.setattr(modules.measure, name, value)
     monkeypatch.setattr(modules.measure, "AT_S", (3, 4))
-    monkeypatch.setattr(modules.rows, "GAPS", {3: 0.01, 4: 0.007})
+    monkeypatch.setattr(modules.search_rows, "GAPS", {3: 0.01, 4: 0.007})
     folders = [f"--tables={tmp_path / 'tables'}", f"--cases={tmp_path / 'cases.yaml'}"]
     folders += [f"--data={tmp_path / 'data'}", f"--out={tmp_path}"]
     options = [*folders, "--seeds=1", "--jobs=1", "--peers=random", "--only"]
@@ -209,22 +220,24 @@ def at(regret: float, **times: float) -> dict[str, Any]:
     [([10] * 9 + [40], "reached"), ([11] * 10, "MISSED"), ([2] * 8 + [None, 2], "reached")],
 )
 def test_tried(modules: Any, trials: list[int | None], verdict: str) -> None:
-    row = modules.rows.tried([case(modules, structured={"tried": trials})])
+    row = modules.search_rows.tried([case(modules, structured={"tried": trials})])
     assert row.verdict == verdict
 
 
 def test_the_gap_must_be_small_on_the_judges_too(modules: Any) -> None:
     good = case(modules, "a", structured=at(0.01), oracle=at(0.01))
     bad = case(modules, "b", half="judged", structured=at(0.022), oracle=at(0.01))
-    assert modules.rows.gap([good]).verdict == "reached"
-    row = modules.rows.gap([good, bad])
+    assert modules.search_rows.gap([good]).verdict == "reached"
+    row = modules.search_rows.gap([good, bad])
     assert (row.verdict, row.measured) == ("MISSED", "all +0.6 / +0.6; judges +1.2 / +1.2")
 
 
 def test_harm_is_that_of_the_worst_trial_and_the_rule_may_cost_nothing(modules: Any) -> None:
     def row(shares: list[float], regret: float) -> Any:
         ends = {at: [{"regret": regret, "leading_regret": 0.02}] for at in ("30", "60")}
-        return modules.rows.harm([case(modules, structured={"harm": shares, "studies": ends})])
+        return modules.search_rows.harm(
+            [case(modules, structured={"harm": shares, "studies": ends})]
+        )
 
     shares = [0.0] * 56
     assert row(shares, 0.02).verdict == "reached"
@@ -239,12 +252,12 @@ def test_recordings_are_the_units_of_the_comparison(modules: Any) -> None:
     """Six recordings, one of two cases: six differences; a peer that is not there is named."""
     cases = [case(modules, str(n), structured=at(0.01 + n / 1e4), tpe=at(0.02)) for n in range(6)]
     twice = case(modules, "0", structured=at(0.01), tpe=at(0.02))
-    row = modules.rows.against_peers([*cases, twice])
+    row = modules.search_rows.against_peers([*cases, twice])
     assert row.lines[0][:2] == ("tpe", "6")
     assert row.measured.startswith("1 of 1; not measured: random")
     assert row.verdict == "not measured"
     worse = [case(modules, str(n), structured=at(0.04), tpe=at(0.01)) for n in range(6)]
-    assert modules.rows.against_peers(worse).verdict == "MISSED"
+    assert modules.search_rows.against_peers(worse).verdict == "MISSED"
 
 
 def test_a_study_takes_the_least_time_after_which_enough_seeds_are_right(modules: Any) -> None:
@@ -258,12 +271,12 @@ def test_a_study_takes_the_least_time_after_which_enough_seeds_are_right(modules
         "oracle": {"within_s": {"0.05": [40.0] * 10}},
     }
     names = ("resnet-20-quiet", "resnet-20", "toy")
-    row = modules.rows.study([case(modules, name, **found) for name in names])
+    row = modules.study_rows.study([case(modules, name, **found) for name in names])
     told = "resnet-20-quiet 50 s, resnet-20 50 s; others at most 1.2 times the oracle's (toy)"
     alike = "0.8 times the oracle's and the same verification (toy)"  # 50 over 40 + 20
     assert (row.verdict, row.measured) == ("reached", f"{told}, at most {alike}")
     found["oracle"] = {"within_s": {"0.05": [30.0] * 10}}
-    row = modules.rows.study([case(modules, name, **found) for name in names])
+    row = modules.study_rows.study([case(modules, name, **found) for name in names])
     assert row.verdict == "MISSED"
 
 
@@ -273,9 +286,9 @@ def test_wrong_predictions_are_held_against_the_plain_process(modules: Any) -> N
 
     labels = {f"wrong-{kind}": kept(20) for kind in modules.conditions.WRONG}
     found = {"gp": kept(20), "structured": kept(10), **labels}
-    assert modules.rows.wrong([case(modules, **found)]).verdict == "reached"
+    assert modules.search_rows.wrong([case(modules, **found)]).verdict == "reached"
     found["wrong-misleading"] = kept(None)
-    row = modules.rows.wrong([case(modules, **found)])
+    row = modules.search_rows.wrong([case(modules, **found)])
     assert (row.verdict, "misleading 2.50" in row.measured) == ("MISSED", True)
 
 

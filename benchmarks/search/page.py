@@ -14,7 +14,7 @@ import replayed_case
 import rows
 from replayed_case import ReplayedCase
 from result import Table
-from rows import Row
+from row import Row
 
 HEAD = """# Search
 
