@@ -52,9 +52,10 @@ class PreparedTable:
 
     @functools.cached_property
     def templates(self) -> Mapping[Configuration, Sequence[RecordedEvaluation]]:
-        """Evaluations to replay, by candidate: those that worked, or all of one that mostly failed."""
+        """Evaluations to replay, by candidate: those with the objective, or all if most lack it."""
+        told = self.truth.left
         return {
-            cell: every if cell in self.truth.unsuccessful else [one for one in every if one.blocks]
+            cell: [one for one in every if one.number in told] or every
             for cell, every in self.table.by_cell.items()
         }
 
@@ -151,12 +152,12 @@ def _within(
         raise UsageError(
             f"--constraint {limit.text!r}: no configuration of the benchmark table satisfies it"
         )
-    return GroundTruth(
+    return dataclasses.replace(
+        found,
         candidates=tuple(found.candidates[place] for place in places),
         log_mean=found.log_mean[places],
         se=found.se[places],
         unsuccessful=found.unsuccessful | {cell for cell in found.candidates if cell not in kept},
-        corrections=found.corrections,
     )
 
 

@@ -156,7 +156,7 @@ def make_evaluator(
         corrections=ground.truth.corrections,
         times=times,
         rng=rng,
-        is_of_tails=ground.objective in OF_TAILS,
+        own_tails=ground.truth.left if ground.objective in OF_TAILS else None,
         noise_sd=perturbations.noise_sd,
         with_oom=walled,
         stands_for_all=ground.problem.default if perturbations.is_null else None,

@@ -359,7 +359,7 @@ OF_OTHERS = [
         ("structured-predicted", 14, 6),  # 0.6 of 2.2
         ("structured-misled", 22, 4),  # 0.0 of 0.8
         ("gp", 16, 6),  # 0.5 of 1.8
-        ("tpe", 40, 10),  # 0.2 of 0.9
+        ("tpe", 30, 24),  # 1.8 of 2.7
         ("ridge", 22, 24),  # 2.2 of 4.0
         ("hill-climb", 16, 10),  # 0.8 of 3.3
         *(row for row in OF_OTHERS if row[0] in SAMPLERS),

@@ -36,6 +36,8 @@ class GroundTruth:
     unsuccessful: frozenset[Configuration]
     corrections: Mapping[Configuration, float] = dataclasses.field(default_factory=dict)
     """Logarithm of each candidate's value over the mean of its evaluations, apart from the machine."""
+    left: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    """Logarithm of each evaluation's value over that mean, by its number."""
 
     @property
     def best(self) -> int:
@@ -125,4 +127,5 @@ def ground_truth(
         se=sd,
         unsuccessful=lost,
         corrections=dict(zip(cells, (smooth - found.mean).tolist(), strict=True)),
+        left={one.number: float(left) for (one, _), left in zip(told, found.left, strict=True)},
     )

@@ -78,8 +78,8 @@ class TableEvaluator:
     """Logarithm of the truth over what the candidate's evaluations say."""
     times: EvaluationTimes
     rng: np.random.Generator
-    is_of_tails: bool = False
-    """Whether a tail of the latency is the objective, so that its course counts."""
+    own_tails: Mapping[int, float] | None = None
+    """If a tail of the latency is the objective: logarithm of each evaluation's over its candidate's."""
     noise_sd: float = 0.0
     with_oom: frozenset[Configuration] = frozenset()
     stands_for_all: Configuration | None = None
@@ -197,8 +197,9 @@ class TableEvaluator:
         )
         requests = sum(block.requests for block in blocks)
         slower = sum(b.requests * b.mean_ms for b in blocks) / requests / _mean_ms(template)
-        if self.is_of_tails:
-            slower = float(np.exp(np.mean(tail + usual)))
+        if self.own_tails is not None:
+            now = float(np.mean(course.tail[steps]))
+            slower = math.exp(now - self.own_tails.get(template.number, was.tail) + usual)
         # CPU seconds per request of the template, times its requests and the course of CPU time.
         seconds = sum(block.seconds for block in blocks)
         measured_s = sum(block.seconds for block in template.blocks)

@@ -68,6 +68,22 @@ def test_evaluations_lie_about_the_truth() -> None:
     assert np.mean(biases) == pytest.approx(0.0, abs=0.03)
 
 
+@pytest.mark.parametrize("objective", ["p95", "p99"])
+def test_every_evaluation_of_a_tail_lies_about_the_truth(objective: str) -> None:
+    """Over the whole course, whichever recorded evaluation of the cell is replayed."""
+    moved = recorded.on_a_moving_machine(TABLE, period_s=60.0, sd=0.2)
+    of = prepared_table.prepare_table(moved, objective)
+    found, truth, logs = bench(0, of), of.truth, []
+    every = np.arange(len(of.course.tail))
+    for place, cell in enumerate(truth.candidates):
+        for template in of.templates[cell]:
+            measured = moved.measurement_of(found.moved(template, cell, every, warmup_s=0.3))
+            assert measured is not None
+            value = getattr(measured, f"{objective}_ms")
+            logs.append(math.log(value) - truth.log_mean[place])
+    assert np.ptp(logs) < 0.02
+
+
 def test_a_trial_takes_its_startup_warm_up_and_load() -> None:
     found, cell = bench(), TABLE.head.default
     first, second = found.evaluate(cell), found.evaluate(cell)
