@@ -45,6 +45,8 @@ _WITHOUT = {
     PREDICTED: "the search uses its measurements alone, as with --sampler gp",
     "prediction": "without a prediction, the sampler prediction tries configurations at random",
 }
+OF_RATES = frozenset({"throughput", "goodput"})
+"""Objectives that are minimised as the time between two responses."""
 ITEM_S = (1e-5, 10.0)
 """Range of the time of one item."""
 OVER_MEAN = 2.0
@@ -126,8 +128,11 @@ def estimate(
     cells = map(canonical, problem.candidates.configurations)
     latency = np.array([_latency_ms(item_s, load, cell) for cell in cells])
     if problem.warm_start is not None and objective not in COSTS:
+        own = _per(objective, problem.environment)
         guesses = [
-            math.log(_latency_ms(item_s, workload_of(one.environment), one.knobs)) + one.shift
+            math.log(_latency_ms(item_s, workload_of(one.environment), one.knobs))
+            - math.log(_per(objective, one.environment) / own)
+            + one.shift
             for one in problem.earlier
         ]
         known = dataclasses.replace(problem.warm_start, prediction=np.array(guesses))
@@ -142,6 +147,13 @@ def estimate(
     return dataclasses.replace(
         problem, prediction=guess, latency=latency, predicted_feasible=within
     )
+
+
+def _per(objective: str, environment: Environment) -> int:
+    """Return by how many in flight the objective divides the latency."""
+    if objective == "time-per-item":
+        return environment.items
+    return environment.concurrency if objective in OF_RATES else 1
 
 
 def _latency_ms(item_s: float, load: Workload, cell: Mapping[str, Value]) -> float:

@@ -105,6 +105,24 @@ def test_predictions_of_another_loads_evaluations_keep_the_structured_process() 
     assert model_averaging.fit(_history(6), ARENA.candidates, known).structured is not None
 
 
+@pytest.mark.parametrize("objective", ["throughput", "goodput", "time-per-item"])
+def test_rates_under_another_load_are_predicted_as_own_ones_are(objective: str) -> None:
+    """Those are the latency over what is in flight; the prediction is that of the latency."""
+
+    def away(name: str, in_flight: int) -> np.ndarray:
+        source = earlier(10)
+        told = tuple((cell, value / in_flight) for cell, value in source.evaluations)
+        source = dataclasses.replace(source, evaluations=told)
+        made = warm_start.with_warm_start(ARENA, [source], objective=name)
+        found = prediction.estimate(made, 5.0, name).warm_start
+        assert found is not None
+        assert found.prediction is not None
+        return np.asarray(found.prediction - found.targets)
+
+    own = math.log(ARENA.environment.concurrency)
+    assert away(objective, 10) - away("mean", 1) == pytest.approx(own)
+
+
 def test_a_cost_of_another_load_is_not_predicted() -> None:
     made = warm_start.with_warm_start(ARENA, [earlier(10)], objective="cost")
     found = prediction.estimate(made, 20.0, "cost").warm_start
