@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 import pathlib
 import re
 import runpy
@@ -125,20 +126,23 @@ def test_a_replay_ends_with_the_trial_that_passes_its_time() -> None:
 
 
 def test_a_verdict_ends_after_the_search(modules: Any) -> None:
-    order = ReplaySpec(sampler="random", trials=100, max_s=10.0, seeds=(0,), pairs=6)
+    order = ReplaySpec(
+        sampler="random", trials=100, max_s=10.0, seeds=(0,), pairs=6, studies_s=(math.inf,)
+    )
     run = replay.one_run(GROUND, order, 0)
-    assert run.verdict is not None
-    assert run.verdict.pairs
-    assert run.verdict.seconds > run.seconds[-1] + 6
+    (ended,) = run.studies
+    assert ended.pairs
+    assert ended.seconds > run.seconds[-1] + 6
 
 
 def test_a_search_serves_studies_of_several_lengths(modules: Any) -> None:
     """Each ends as it would alone, and the search goes on as if there had been none."""
-    alone = ReplaySpec(sampler="random", trials=100, max_s=10.0, seeds=(0,), pairs=6)
-    order = dataclasses.replace(alone, max_s=20.0, studies_s=(10.0, 20.0))
+    order = ReplaySpec(
+        sampler="random", trials=100, max_s=20.0, seeds=(0,), pairs=6, studies_s=(10.0, 20.0)
+    )
+    alone = dataclasses.replace(order, max_s=10.0, studies_s=(math.inf,))
     run = replay.one_run(GROUND, order, 0)
-    assert run.verdict is None
-    assert run.studies[0] == replay.one_run(GROUND, alone, 0).verdict
+    assert run.studies[0] == replay.one_run(GROUND, alone, 0).studies[0]
     assert run.cells == replay.one_run(GROUND, dataclasses.replace(alone, max_s=20.0), 0).cells
     condition = modules.conditions.Condition(rows=(), max_s=20.0, studies_s=order.studies_s)
     kept = modules.measure.summary(GROUND, condition, [run])["studies"]
@@ -191,7 +195,6 @@ def test_figures_are_taken_at_their_times(modules: Any) -> None:
     found = modules.measure.summary(GROUND, condition, [run])
     lost = truth.regret(default)
     assert found["regret_at_s"] == {key: [lost] for key in ("15", "30", "53", "60")}
-    assert found["regret_at_trial"]["30"] == [0.0]
     assert (found["tried"], found["trials"]) == ([2], {"60": 2.0})
     assert found["within"]["0.05"] == {"60": [None]}, "the third trial ended too late"
 
@@ -244,7 +247,7 @@ def test_harm_is_that_of_the_worst_trial_and_the_rule_may_cost_nothing(modules: 
     assert row(shares, 0.021).verdict == "MISSED"
     shares[3] = 0.06
     found = row(shares, 0.01)
-    told = "6.0 % (toy); 1.0 % / 1.0 %, without 2.0 % / 2.0 %"
+    told = "6.0 % (toy); all 1.0 % / 1.0 %, without 2.0 % / 2.0 %"
     assert (found.verdict, found.measured, found.lines[0][2]) == ("MISSED", told, "8")
 
 
@@ -256,8 +259,13 @@ def test_recordings_are_the_units_of_the_comparison(modules: Any) -> None:
     assert row.lines[0][:2] == ("tpe", "6")
     assert row.measured.startswith("1 of 1; not measured: random")
     assert row.verdict == "not measured"
-    worse = [case(modules, str(n), structured=at(0.04), tpe=at(0.01)) for n in range(6)]
-    assert modules.search_rows.against_peers(worse).verdict == "MISSED"
+    peers = {peer: at(0.01) for peer in modules.conditions.PEERS}
+    for ours, verdict in ((0.04, "MISSED"), (0.011, "reached")):
+        every = [case(modules, str(n), structured=at(ours + n / 1e4), **peers) for n in range(6)]
+        assert modules.search_rows.against_peers(every).verdict == verdict
+    every[0] = case(modules, "0", structured=at(0.01), **{**peers, "tpe": {}})
+    row = modules.search_rows.against_peers(every)
+    assert (row.verdict, row.measured) == ("not measured", "10 of 10; not measured: tpe on 1")
 
 
 def test_a_study_takes_the_least_time_after_which_enough_seeds_are_right(modules: Any) -> None:

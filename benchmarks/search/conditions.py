@@ -45,7 +45,6 @@ class Case:
     objective: str
     half: str
     """`chosen`: settings were chosen on the recording; `judged`: it judges them."""
-    slo_ms: float | None = None
 
     @property
     def is_main(self) -> bool:
@@ -78,7 +77,7 @@ class Condition:
             seeds=tuple(range(seeds)),
             guess=self.guess,
             perturbations=Perturbations(is_null=self.is_null),
-            pairs=PAIRS if self.studies_s else 0,
+            pairs=PAIRS,
             studies_s=self.studies_s,
             after=grounds.get(self.after),
         )
@@ -104,9 +103,10 @@ def prepare(
         if not table_files.is_table(tables / case.table):
             left_out.append(f"{case.name}: not recorded yet")
             continue
-        asked = {"objective": case.objective, "slo_ms": case.slo_ms}
         try:
-            found[case.name] = table_benchmark.prepare_table(tables / case.table, asked)
+            found[case.name] = table_benchmark.prepare_table(
+                tables / case.table, {"objective": case.objective}
+            )
         except (InvalidTable, UsageError) as error:
             left_out.append(f"{case.name}: {error}")
     return found, left_out

@@ -27,10 +27,8 @@ from tuner.lab.tables.ground_truth import GroundTruth
 from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.report import formatting
 from tuner.values.configuration import Configuration
-from tuner.values.study_record import OUR_ENGINE
 
 AT_S = (15, 30, 53, 60, 90, 120)
-AT_TRIALS = (5, 15, 30, 60)
 HARM_TRIALS = range(5, 61)
 MOST_HARM = 0.03
 EARLY = 15
@@ -137,9 +135,6 @@ def summary(
             for at_s in AT_S
             if at_s <= condition.max_s
         },
-        "regret_at_trial": {
-            str(trial): [_at(each, usual, trial) for each in regrets] for trial in AT_TRIALS
-        },
         "regret_early": [float(np.mean(each[:EARLY])) for each in regrets],
         "tried": [_tried(run, truth) for run in runs],
         "trials": {
@@ -231,8 +226,9 @@ def _study(ground: PreparedTable, verdict: ReplayedVerdict) -> dict[str, Any]:
 
 
 def _regret(ground: PreparedTable, cell: Configuration | None) -> float:
-    """Return the loss of a recommendation, which is the default before there is another."""
-    return ground.truth.regret(ground.problem.default if cell is None else cell)
+    """Return the finite loss of a recommendation, which is the default before there is another."""
+    truth = ground.truth
+    return min(truth.worst_regret, truth.regret(ground.problem.default if cell is None else cell))
 
 
 def facts_of(case: Case, ground: PreparedTable) -> dict[str, Any]:
@@ -243,8 +239,6 @@ def facts_of(case: Case, ground: PreparedTable) -> dict[str, Any]:
         "half": case.half,
         "is_main": case.is_main,
         "model": head.model,
-        "concurrency": head.concurrency,
-        "engine": head.engine if head.engine == OUR_ENGINE else "another engine",
         "objective": ground.objective,
         "cpu": head.host["host"].get("cpu", ""),
         "cores": head.host["host"]["cores"],

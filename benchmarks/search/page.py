@@ -29,7 +29,7 @@ Regrets are losses against the optimum of the recording; "within 3 %" means with
 standard errors of the optimum. *Judges* are recordings on which no setting was chosen.
 """
 PICTURE = "search/regrets.svg"
-MARKS = {"reached": "yes", "MISSED": "**no**", "reported": "-", "not measured": "not measured"}
+MARKS = {"reached": "yes", "MISSED": "**no**", "not measured": "not measured"}
 
 
 def page(cases: Sequence[ReplayedCase], others: Mapping[str, Any], *, has_picture: bool) -> str:
@@ -57,7 +57,8 @@ def overview(found: Sequence[Row]) -> str:
 
 def section(row: Row) -> str:
     """Return one row by cases."""
-    title = f"## {row.key.capitalize()}\n\n{row.what.capitalize()}. Target: {row.target}."
+    what = row.what[0].upper() + row.what[1:]
+    title = f"## {row.key.capitalize()}\n\n{what}. Target: {row.target}."
     return Table(title=title, head=row.head, rows=row.lines).text()
 
 

@@ -8,8 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-Verdict = Literal["reached", "MISSED", "reported", "not measured"]
-"""Reported: the row has no target."""
+Verdict = Literal["reached", "MISSED", "not measured"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +25,19 @@ class Row:
 
 
 def concluded(
-    row: Row, lines: Sequence[tuple[str, ...]], measured: str, *, is_reached: bool
+    row: Row,
+    lines: Sequence[tuple[str, ...]],
+    measured: str,
+    *,
+    is_reached: bool,
+    missing: Sequence[str] = (),
 ) -> Row:
-    """Return the row with its figure, and whether that is enough."""
-    return dataclasses.replace(
-        row, lines=lines, measured=measured, verdict="reached" if is_reached else "MISSED"
-    )
+    """Return the row with its figure, and whether that is enough; not if something is missing."""
+    verdict: Verdict = "reached" if is_reached else "MISSED"
+    if missing:
+        measured = f"{measured}; not measured: {', '.join(missing)}"
+        verdict = "not measured"
+    return dataclasses.replace(row, lines=lines, measured=measured, verdict=verdict)
 
 
 def share_of(values: Iterable[bool]) -> float:

@@ -29,7 +29,7 @@ EVERY: Mapping[str, Callable[[Sequence[ReplayedCase]], Row]] = {
 def own_time(found: Mapping[str, Any] | None) -> Row:
     """The samplers' own time."""
     row = Row(
-        key="own time",
+        key="own-time",
         what="a sampler's own time per trial, after 60 trials among 5,000 configurations",
         target=f"under {OWN_S} s",
     )

@@ -4,8 +4,8 @@
 
 Replays what `benchmarks/search/data` lacks, measures the samplers' own time, and writes
 `benchmarks/results/search.md`. Killed, it goes on where it was. `--only` takes rows of `PROTOCOL.md`
-(tried, oracle, harm, peers, gallery, transfer, study, wrong, verdicts), cases and conditions, replays
-what they need and prints the rows instead of the page. Serves nothing.
+(tried, oracle, harm, peers, gallery, transfer, study, wrong, verdicts, own-time), cases and conditions,
+replays what they need and prints the rows instead of the page. Serves nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from result import RESULTS, machine_facts
 
 from tuner.sampling import registry
 
+OWN_TIME = "own-time"
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {
     "optuna": "optuna",
@@ -68,11 +69,13 @@ def main() -> int:
     if not options.page:
         replay(parser, options)
     if options.only:
-        cases, _ = replayed_case.read(options.data)
-        wanted = [key for key in rows.EVERY if key in options.only] or list(rows.EVERY)
-        named = {case.name for case in cases} & set(options.only)
+        cases, others = replayed_case.read(options.data)
+        asked = set(options.only)
+        named = {case.name for case in cases} & asked
         cases = [case for case in cases if not named or case.name in named]
-        found = [rows.EVERY[key](cases) for key in wanted]
+        wanted = rows.EVERY.keys() & asked or (set() if OWN_TIME in asked else rows.EVERY.keys())
+        found = [row(cases) for key, row in rows.EVERY.items() if key in wanted]
+        found += [rows.own_time(others.get("timing"))] if OWN_TIME in asked else []
         print("\n\n".join([page.overview(found), *map(page.section, found)]))
         return 0
     try:
@@ -90,7 +93,8 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     cases = conditions.read_cases(options.cases)
     only = set(options.only)
     named = {case.name for case in cases} & only
-    is_some = bool(named) and "transfer" not in only  # which needs the other loads
+    # A row but `transfer`, which needs the other loads, names what its cases need; a label may not.
+    is_some = bool(named) and only - named <= rows.EVERY.keys() - {"transfer"}
     some = [case for case in cases if case.name in named] if is_some else cases
     grounds, left_out = conditions.prepare(some, options.tables)
     for text in left_out:
@@ -103,7 +107,7 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         seeds=options.seeds,
     )
     keys, labels = only & set(rows.EVERY), only & {task.label for task in tasks}
-    if unknown := only - named - keys - labels:
+    if unknown := only - named - keys - labels - {OWN_TIME}:
         parser.error(f"--only {' '.join(sorted(unknown))}: no row, case or condition")
     wanted = [
         task
@@ -111,13 +115,16 @@ def replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         if (not named or task.case.name in named)
         # A sampler and a row may have one name, as oracle has.
         and (not keys | labels or keys & set(task.condition.rows) or task.label in labels)
+        and only != {OWN_TIME}
     ]
-    packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
-    measure.write(options.data / "machine.json", machine_facts(packages))
+    if not all(measure.is_done(task, grounds[task.case.name]) for task in wanted):
+        packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
+        measure.write(options.data / "machine.json", machine_facts(packages))
     if not is_some:
         measure.write(options.data / "left-out.json", {"cases": left_out})
     measure.run(wanted, grounds, data=options.data, jobs=options.jobs)
-    if not only and not (options.data / "timing.json").exists():
+    has_times = (options.data / "timing.json").exists()
+    if (not only or OWN_TIME in only) and not has_times:
         measure.say("the samplers' own time, among 5,000 configurations")
         measure.write(options.data / "timing.json", timing.measure())
 

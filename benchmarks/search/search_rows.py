@@ -21,7 +21,9 @@ from tuner.measurement import noninferiority
 from tuner.metrics.benchmark import NonInferiority
 
 OURS = "structured"
-OWN_MODELS = frozenset({"resnet", "reviews", "linear", "opennmt"})
+OWN_MODELS = frozenset(
+    {"resnet", "reviews", "linear", "opennmt", "digits-sklearn", "wine-lightgbm"}
+)
 """Models that this project trained; the others are the gallery's."""
 TRIED = (10, 20)
 GAPS = {53: 0.010, 90: 0.007}
@@ -32,6 +34,7 @@ TRANSFER, TRANSFER_LOSS = 0.7, 0.01
 LATER = 2
 """Trials by which ours may be later than `hill-climb` on models of others."""
 WRONG = 1.25
+HALF = f"{conditions.HALF_S:g}"
 
 
 def tried(cases: Sequence[ReplayedCase]) -> Row:
@@ -42,9 +45,10 @@ def tried(cases: Sequence[ReplayedCase]) -> Row:
         target=f"{TRIED[0]} / {TRIED[1]} on each case",
         head=("case", "good", "median", "p90", "reached"),
     )
-    lines, reached = [], []
+    lines, reached, missing = [], [], []
     for case in cases:
         if (found := case.figures(OURS, "tried")) is None:
+            missing.append(case.name)
             continue
         ends = quantile(found, 0.5), quantile(found, 0.9)
         reached.append(all(end <= most for end, most in zip(ends, TRIED, strict=True)))
@@ -53,7 +57,7 @@ def tried(cases: Sequence[ReplayedCase]) -> Row:
     if not lines:
         return row
     measured = f"reached on {sum(reached)} of {len(reached)} cases"
-    return concluded(row, lines, measured, is_reached=all(reached))
+    return concluded(row, lines, measured, is_reached=all(reached), missing=missing)
 
 
 def gap(cases: Sequence[ReplayedCase]) -> Row:
@@ -64,13 +68,15 @@ def gap(cases: Sequence[ReplayedCase]) -> Row:
         target="1.0 / 0.7 points",
         head=("case", *(f"{who} at {at_s} s" for at_s in GAPS for who in ("ours", "oracle"))),
     )
-    lines, gaps = [], []
+    lines, gaps, missing = [], [], []
     for case in cases:
         found = [case.regret(who, at_s) for at_s in GAPS for who in (OURS, "oracle")]
         known = [one for one in found if one is not None]
         if len(known) == len(found):
             lines.append((case.label, *map(percent, known)))
             gaps.append((case, [known[0] - known[1], known[2] - known[3]]))
+        else:
+            missing.append(case.name)
     if not lines:
         return row
     halves = _halves(gaps, lambda each: np.mean(each, axis=0).tolist())
@@ -80,7 +86,7 @@ def gap(cases: Sequence[ReplayedCase]) -> Row:
         for one, most in zip(half, GAPS.values(), strict=True)
     )
     measured = _by_half(halves, lambda half: " / ".join(map(points, half)))
-    return concluded(row, lines, measured, is_reached=is_reached)
+    return concluded(row, lines, measured, is_reached=is_reached, missing=missing)
 
 
 def _halves(
@@ -112,16 +118,16 @@ def harm(cases: Sequence[ReplayedCase]) -> Row:
             "the default's",
         ),
     )
-    lines, worst = [], []
-    costs: list[list[float]] = []
+    lines, worst, costs, missing = [], [], [], []
     for case in cases:
         if (found := case.figures(OURS, "harm")) is None:
+            missing.append(case.name)
             continue
         at = int(np.argmax(found))
         worst.append((found[at], case.name))
         pairs = [case.study_mean(at_s, key) for at_s in HARM_S for key in HARM_KEYS]
         known = [one for one in pairs if one is not None]
-        costs += [known] if known else []
+        costs += [(case, known)] if known else []
         default = percent(case.facts["default_regret"])
         trial = str(measure.HARM_TRIALS[at])
         lines.append((case.label, percent(found[at]), trial, *map(percent, pairs), default))
@@ -130,14 +136,20 @@ def harm(cases: Sequence[ReplayedCase]) -> Row:
     most, name = max(worst)
     measured, is_no_worse = f"{percent(most)} ({name})", False
     if costs:
-        means = [statistics.fmean(each) for each in zip(*costs, strict=True)]
-        with_it, without = (" / ".join(map(percent, means[place::2])) for place in (0, 1))
-        measured += f"; {with_it}, without {without}"
+        halves = _halves(costs, lambda each: np.mean(each, axis=0).tolist())
+        measured += f"; {_by_half(halves, _with_and_without)}"
         is_no_worse = all(
             round(100 * kept, 1) <= round(100 * leading, 1)
-            for kept, leading in zip(means[::2], means[1::2], strict=True)
+            for half in halves.values()
+            for kept, leading in zip(half[::2], half[1::2], strict=True)
         )
-    return concluded(row, lines, measured, is_reached=most <= HARM and is_no_worse)
+    is_reached = most <= HARM and is_no_worse
+    return concluded(row, lines, measured, is_reached=is_reached, missing=missing)
+
+
+def _with_and_without(means: Sequence[float]) -> str:
+    kept, leading = (" / ".join(map(percent, means[place::2])) for place in (0, 1))
+    return f"{kept}, without {leading}"
 
 
 def comparisons(cases: Sequence[ReplayedCase], at_s: int) -> tuple[NonInferiority, ...]:
@@ -146,9 +158,11 @@ def comparisons(cases: Sequence[ReplayedCase], at_s: int) -> tuple[NonInferiorit
     for peer in conditions.PEERS:
         by_table: dict[str, list[float]] = {}
         for case in cases:
-            mine, other = case.regret(OURS, at_s), case.regret(peer, at_s)
+            mine, other = (case.figures(who, "regret_at_s", str(at_s)) for who in (OURS, peer))
             if mine is not None and other is not None:
-                by_table.setdefault(case.facts["table"], []).append(mine - other)
+                # A seed begins at one moment of the machine for both.
+                paired = [one - two for one, two in zip(mine, other, strict=False)]
+                by_table.setdefault(case.facts["table"], []).append(statistics.fmean(paired))
         if by_table:
             means = np.array([statistics.fmean(each) for each in by_table.values()])
             differences.append((peer, at_s, means))
@@ -185,13 +199,15 @@ def against_peers(cases: Sequence[ReplayedCase]) -> Row:
         lines.append((peer, str(one.units), *differences, bound, one.standing, on_judges))
     if not lines:
         return row
-    missing = [peer for peer in conditions.PEERS if peer not in by_time[JUDGED_S]]
+    units = {peer: one.units for peer, one in by_time[JUDGED_S].items()}
+    every = len({case.facts["table"] for case in cases})
+    missing = [
+        f"{peer} on {every - units.get(peer, 0)}"
+        for peer in conditions.PEERS
+        if units.get(peer, 0) < every
+    ]
     measured = f"{sum(reached)} of {len(reached)}"
-    if missing:
-        measured += f"; not measured: {', '.join(missing)}"
-        if all(reached):
-            return dataclasses.replace(row, measured=measured, lines=lines)
-    return concluded(row, lines, measured, is_reached=all(reached))
+    return concluded(row, lines, measured, is_reached=all(reached), missing=missing)
 
 
 def gallery(cases: Sequence[ReplayedCase]) -> Row:
@@ -203,11 +219,13 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
         target="at most 2 trials later than hill-climb, never later than random",
         head=("case", *samplers),
     )
-    lines, good = [], []
+    lines, good, missing = [], [], []
     for case in cases:
         if not case.facts["is_main"] or case.facts["model"] in OWN_MODELS:
             continue
         found = [case.trials(sampler, "0.1", conditions.WHOLE_S) for sampler in samplers]
+        if None in found:
+            missing.append(case.name)
         if found[0] is None:
             continue
         cells = ["-" if one is None else " / ".join(map(count, one)) for one in found]
@@ -221,7 +239,7 @@ def gallery(cases: Sequence[ReplayedCase]) -> Row:
     if not good:
         return dataclasses.replace(row, lines=lines)
     measured = f"{sum(good)} of {len(good)} recordings"
-    return concluded(row, lines, measured, is_reached=all(good))
+    return concluded(row, lines, measured, is_reached=all(good), missing=missing)
 
 
 def transfer(cases: Sequence[ReplayedCase]) -> Row:
@@ -232,12 +250,13 @@ def transfer(cases: Sequence[ReplayedCase]) -> Row:
         target="at most 0.7, on no pair over 1 point worse",
         head=("case", "after", "fresh", "after it", "ratio"),
     )
-    lines, fresh, after = [], [], []
+    lines, fresh, after, is_judged = [], [], [], False
     for case in cases:
         for label in sorted(case.conditions):
             sides = case.figures(OURS, "regret_early"), case.figures(label, "regret_early")
             if not label.startswith("after-") or sides[0] is None or sides[1] is None:
                 continue
+            is_judged |= case.is_judged
             fresh.append(statistics.fmean(sides[0]))
             after.append(statistics.fmean(sides[1]))
             cells = percent(fresh[-1]), percent(after[-1]), f"{after[-1] / fresh[-1]:.2f}"
@@ -247,9 +266,9 @@ def transfer(cases: Sequence[ReplayedCase]) -> Row:
     ratio = sum(after) / sum(fresh)
     loss = max(mine - usual for mine, usual in zip(after, fresh, strict=True))
     is_reached = ratio <= TRANSFER and loss <= TRANSFER_LOSS
-    return concluded(
-        row, lines, f"{ratio:.2f}, at worst {points(loss)} points", is_reached=is_reached
-    )
+    measured = f"{ratio:.2f}, at worst {points(loss)} points"
+    measured += "" if is_judged else "; no pair judges"
+    return concluded(row, lines, measured, is_reached=is_reached)
 
 
 def wrong(cases: Sequence[ReplayedCase]) -> Row:
@@ -262,29 +281,32 @@ def wrong(cases: Sequence[ReplayedCase]) -> Row:
         target=f"every kind at most {WRONG}",
         head=("case", "gp", *kinds),
     )
-    lines = []
-    logs: dict[str, list[float]] = {kind: [] for kind in kinds}
+    lines, logs, missing = [], [], []
     for case in cases:
-        if (plain := _median_or_all(case, "gp")) is None:
+        labels = {"gp": "gp", "right": OURS} | {kind: f"wrong-{kind}" for kind in conditions.WRONG}
+        if not case.facts["is_main"]:
             continue
-        cells = []
-        for kind in kinds:
-            found = _median_or_all(case, OURS if kind == "right" else f"wrong-{kind}")
-            cells.append("-" if found is None else f"{found:.0f}")
-            if found is not None:
-                logs[kind].append(math.log(found / plain))
-        lines.append((case.label, f"{plain:.0f}", *cells))
-    ratios = {kind: math.exp(statistics.fmean(each)) for kind, each in logs.items() if each}
-    if not lines or len(ratios) < len(kinds):
-        return dataclasses.replace(row, lines=lines)
-    measured = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
-    is_reached = all(ratios[kind] <= WRONG for kind in conditions.WRONG)
-    return concluded(row, lines, measured, is_reached=is_reached)
-
-
-def _median_or_all(case: ReplayedCase, label: str) -> float | None:
-    """Return the median trials to 5 %, or all trials of the time where half of the seeds never get there."""
-    found = case.trials(label, "0.05", conditions.HALF_S)
-    if found is None:
-        return None
-    return float(min(found[0], case.conditions[label]["trials"][f"{conditions.HALF_S:g}"]))
+        seeds = [case.figures(one, "within", "0.05", HALF) for one in labels.values()]
+        known = [one for one in seeds if one is not None]
+        if len(known) < len(seeds):
+            missing.append(case.name)
+            continue
+        count = min(map(len, known))
+        # All trials of the time, where half of the seeds never get there.
+        found = {
+            key: min(quantile(each[:count], 0.5), case.conditions[label]["trials"][HALF])
+            for (key, label), each in zip(labels.items(), known, strict=True)
+        }
+        lines.append((case.label, *(f"{trials:.0f}" for trials in found.values())))
+        logs.append((case, [math.log(found[kind] / found["gp"]) for kind in kinds]))
+    if not lines:
+        return row
+    halves = _halves(logs, lambda each: np.exp(np.mean(each, axis=0)).tolist())
+    measured = _by_half(
+        halves,
+        lambda half: ", ".join(
+            f"{kind} {ratio:.2f}" for kind, ratio in zip(kinds, half, strict=True)
+        ),
+    )
+    is_reached = all(max(half[1:]) <= WRONG for half in halves.values())
+    return concluded(row, lines, measured, is_reached=is_reached, missing=missing)

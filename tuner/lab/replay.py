@@ -90,7 +90,7 @@ def replay(
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run the search with one seed."""
-    evaluator = make_evaluator(ground, order.perturbations, seed, seconds=order.seconds)
+    evaluator = make_evaluator(ground, order.perturbations, seed)
     search = search_of(ground, order, seed, evaluator)
     cells: list[Configuration] = []
     recommended: list[Configuration | None] = []
@@ -121,9 +121,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
         seconds.append(evaluator.seconds)
     end_studies(math.inf)
-    is_one_study = order.pairs and not order.studies_s
     return ReplayRun(
-        verdict=verdict_of(ground, order, search, evaluator) if is_one_study else None,
         studies=tuple(studies),
         seed=seed,
         cells=tuple(cells),

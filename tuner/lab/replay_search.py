@@ -50,18 +50,13 @@ class ReplaySpec:
     max_s: float | None = None
     """Time after which no further trial begins."""
     initial: int | None = None
-    objective: str | None = None
     guess: PredictionKind = "estimate"
     after: PreparedTable | None = None
     after_trials: int = 30
     pairs: int = 0
-    """Most pairs of a verdict; 0 for none."""
+    """Most pairs of a study's verdict."""
     studies_s: tuple[float, ...] = ()
-    """Times at which the search of a study of its own would end; by default only the whole one does."""
-    races: bool = True
-    """Whether evaluations end early that clearly lose, as in studies."""
-    seconds: float | None = None
-    """Measured seconds of a search's evaluations; by default those of a study."""
+    """Times at which the search of a study of its own would end; infinite is the end of the replay."""
     perturbations: Perturbations = dataclasses.field(default_factory=Perturbations)
 
 
@@ -118,7 +113,7 @@ def with_warm_start(
     if order.after is None:
         return problem
     before = dataclasses.replace(
-        order, after=None, trials=order.after_trials, perturbations=Perturbations(), pairs=0
+        order, after=None, trials=order.after_trials, perturbations=Perturbations(), studies_s=()
     )
     evaluator = make_evaluator(order.after, before.perturbations, seed + _APART)
     search = search_of(order.after, before, seed, evaluator)
@@ -138,7 +133,7 @@ def with_warm_start(
 
 
 def make_evaluator(
-    ground: PreparedTable, perturbations: Perturbations, seed: int, *, seconds: float | None = None
+    ground: PreparedTable, perturbations: Perturbations, seed: int
 ) -> TableEvaluator:
     """Make the evaluator for one seed, with its perturbations."""
     rng = np.random.default_rng([_STREAM, seed])
@@ -146,15 +141,12 @@ def make_evaluator(
     if perturbations.injects_oom:
         kept = (ground.problem.default, ground.truth.candidates[ground.truth.best])
         walled = drawing.with_oom(ground.problem.candidates, kept, rng)
-    times = ground.times
-    if seconds is not None:
-        times = dataclasses.replace(times, seconds=seconds)
     return TableEvaluator(
         table=ground.table,
         course=ground.course,
         templates=ground.templates,
         corrections=ground.truth.corrections,
-        times=times,
+        times=ground.times,
         rng=rng,
         own_tails=ground.truth.left if ground.objective in OF_TAILS else None,
         noise_sd=perturbations.noise_sd,
@@ -190,19 +182,19 @@ def search_of(
         limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
-        racing=_racing(ground, order) if order.races else None,
+        racing=_racing(ground),
         predict=functools.partial(estimate, ground, order.guess, seed),
     )
     search.prepare(settings)
     return search
 
 
-def _racing(ground: PreparedTable, order: ReplaySpec) -> Racing | None:
+def _racing(ground: PreparedTable) -> Racing | None:
     if ground.limits or ground.table.head.rate_per_s is not None:
         return None
     return Racing(
         blocks=PARTS,
-        block_s=(order.seconds or ground.times.seconds) / PARTS,
+        block_s=ground.times.seconds / PARTS,
         concurrency=ground.table.head.concurrency,
         client_batch=ground.table.head.client_batch,
     )

@@ -166,7 +166,6 @@ def _sampler_result(
         trials=order.trials,
         seeds=order.seeds,
         initial=order.initial,
-        objective=ground.objective,
     )
     found = replay.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
     return sampler_results.sampler_result(

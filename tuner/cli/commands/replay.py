@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -123,7 +124,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
             f"median {formatting.trials(one.median)}, 90th percentile {formatting.trials(one.p90)}, reached in "
             f"{formatting.percent(one.reached)}; random search: median {one.random_median}"
         )
-    said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
+    said += _verdicts([study for run in replayed.runs for study in run.studies])
     took_s = sum(one.seconds[-1] for one in replayed.runs) / len(order.seeds)
     said.append(f"a search took {formatting.duration(took_s)} of the recorded machine's time")
     each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
@@ -174,9 +175,9 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
         trials=arguments.trials,
         seeds=tuple(range(arguments.seeds)),
         initial=arguments.initial,
-        objective=arguments.objective,
         guess=arguments.prediction,
         pairs=arguments.pairs,
+        studies_s=(math.inf,) if arguments.pairs else (),
         perturbations=Perturbations(
             noise_sd=arguments.noise,
             is_null=arguments.null,

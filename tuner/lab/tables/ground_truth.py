@@ -54,6 +54,11 @@ class GroundTruth:
         """Relative standard error of the optimum."""
         return float(self.se[self.best])
 
+    @property
+    def worst_regret(self) -> float:
+        """Loss of the worst feasible candidate, relative to the optimum."""
+        return math.expm1(float(np.max(self.log_mean) - np.min(self.log_mean)))
+
     def tolerance(self, share: float) -> float:
         """Return `share`, or twice the optimum's error if larger."""
         return max(share, 2 * self.optimum_se)

@@ -50,7 +50,7 @@ def finite_regrets(runs: Sequence[ReplayRun], truth: GroundTruth, default: Confi
 
 def run_regrets(run: ReplayRun, truth: GroundTruth, default: Configuration) -> list[float]:
     """Return the finite regret after each trial of a run, as `finite_regrets` does."""
-    worst = math.expm1(float(np.max(truth.log_mean) - np.min(truth.log_mean)))
+    worst = truth.worst_regret
     return [min(worst, truth.regret(default if one is None else one)) for one in run.recommended]
 
 

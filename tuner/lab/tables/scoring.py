@@ -76,9 +76,8 @@ class ReplayRun:
     own_s: tuple[float, ...] = ()
     """Cumulative sampler time; recommendations count if their fit also serves the next proposal."""
     lost: tuple[int, ...] = ()
-    verdict: ReplayedVerdict | None = None
     studies: tuple[ReplayedVerdict, ...] = ()
-    """Verdicts of the studies that ended earlier."""
+    """Verdicts of the studies that ended then."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON data."""
@@ -89,7 +88,7 @@ class ReplayRun:
             "seconds": list(self.seconds),
             "sampler_s": self.sampler_s,
             "lost": list(self.lost),
-            **({} if self.verdict is None else {"verdict": self.verdict.as_json()}),
+            **({"verdict": self.studies[-1].as_json()} if self.studies else {}),
         }
 
 
