@@ -65,13 +65,14 @@ def estimate(
     kind: PredictionKind,
     seed: int,
     problem: ProblemStatement,
-    default_ms: float,
+    mean_ms: float,
     objective: str,
     *,
+    of: Configuration | None = None,
     limits: Sequence[MetricConstraint],
 ) -> ProblemStatement:
     """Add predictions as `prediction.estimate` does, then make them wrong in the requested way."""
-    problem = prediction.estimate(problem, default_ms, objective, limits=limits)
+    problem = prediction.estimate(problem, mean_ms, objective, of=of, limits=limits)
     if kind == "estimate" or problem.prediction is None:
         return problem
     logs = np.log(problem.prediction)

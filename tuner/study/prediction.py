@@ -1,7 +1,7 @@
 """Prediction of every candidate's mean latency, by rules of thumb.
 
-Of the model only the latency of the default is known: `estimate` chooses the size of a model of
-usual proportions by it. Of another engine's knobs only the roles are known.
+Of the model only the latency of one configuration is known, of the default if that works: `estimate`
+chooses the size of a model of usual proportions by it. Of another engine's knobs only the roles are known.
 """
 
 from __future__ import annotations
@@ -107,22 +107,25 @@ def enable_estimate(settings: StudySettings, problem: ProblemStatement) -> Probl
 
 def estimate(
     problem: ProblemStatement,
-    default_ms: float,
+    mean_ms: float,
     objective: str = "mean",
     *,
+    of: Configuration | None = None,
     limits: Sequence[MetricConstraint] = (),
 ) -> ProblemStatement:
-    """Add predictions of a usual model, whose default has this mean latency in ms.
+    """Add predictions of a usual model, of which one configuration has this mean latency in ms.
 
-    Predict the evaluations of earlier studies too, unless the objective is a cost.
+    It is the default, unless `of` is another. Evaluations of earlier studies are predicted too,
+    unless the objective is a cost.
     """
     paid = problem.estimated_at or DEFAULT
     canonical = roles.translator(problem.space.knobs)
-    load, default = workload_of(problem.environment), canonical(problem.default)
+    load = workload_of(problem.environment)
+    anchor = canonical(Configuration({**problem.default, **(of or {})}))
     low, high = map(math.log, ITEM_S)
     for _ in range(30):
         middle = (low + high) / 2
-        is_slower = _latency_ms(math.exp(middle), load, default) > default_ms
+        is_slower = _latency_ms(math.exp(middle), load, anchor) > mean_ms
         low, high = (low, middle) if is_slower else (middle, high)
     item_s = math.exp(low)
     cells = map(canonical, problem.candidates.configurations)

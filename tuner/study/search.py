@@ -119,8 +119,8 @@ class Search:
         default = next((trial for trial in self.trials if trial.origin == "default"), None)
         if default is None and not self.store.has_waiting():
             self.store.enqueue(self.problem.default, origin="default")
-        if default is not None:
-            self._estimate(default)
+        for trial in self.trials:
+            self._estimate(trial)
 
     def _use_sampler(self) -> None:
         settings, problem = self._settings, self.problem
@@ -135,13 +135,17 @@ class Search:
             latency=None if latency is None else np.log(latency),
         )
 
-    def _estimate(self, default: Trial) -> None:
-        """Predict the candidates from the default, once."""
-        problem, measured = self.problem, default.measured
+    def _estimate(self, trial: Trial) -> None:
+        """Predict the candidates from the first trial that works, which is mostly the default's."""
+        problem, measured = self.problem, trial.measured
         if problem.estimated_at is None or problem.prediction is not None or measured is None:
             return
         self.problem = self._predict(
-            problem, measured.mean_ms, self.objective.name, limits=self._judge.needs.limits
+            problem,
+            measured.mean_ms,
+            self.objective.name,
+            of=trial.configuration,
+            limits=self._judge.needs.limits,
         )
         self._use_sampler()
 
@@ -185,7 +189,7 @@ class Search:
         self.budget = self.budget.with_start_time(self.walls_s).with_load_time(self._loads_s)
         if trial.origin == "default" and trial.measured is not None:
             self.budget = self.budget.with_latency(trial.measured.mean_ms / 1e3)
-            self._estimate(trial)
+        self._estimate(trial)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

@@ -62,10 +62,11 @@ def test_a_search_without_a_prediction_starts_as_gp_does(
     ), "nothing else is changed"
 
 
-def start(ground: PreparedTable, trials: int) -> Search:
-    """A search on a table, after so many trials."""
+def start(ground: PreparedTable, trials: int, *, fails: bool = False) -> Search:
+    """A search on a table, after so many trials; the default may fail."""
     order = ReplaySpec(sampler="structured", trials=20, seeds=(0,))
     evaluator = replay_search.make_evaluator(ground, order.perturbations, 0)
+    evaluator.with_oom = frozenset({ground.problem.default} if fails else ())
     search = replay_search.search_of(ground, order, 0, evaluator)
     for _ in range(trials):
         search.step()
@@ -83,6 +84,19 @@ def test_the_default_predicts_the_others() -> None:
         assert search.budget.initial == INITIALS["structured"]
         assert search.problem.predicted_best is not None
         assert search.trials[1].configuration == search.problem.predicted_best != winner
+
+
+def test_the_first_that_works_predicts_where_the_default_fails() -> None:
+    ground = prepared_table.prepare_table(recorded.table())
+    search = start(ground, 1, fails=True)
+    while search.problem.prediction is None:
+        assert search.trials[-1].measured is None
+        search.step()
+    first, problem = search.trials[-1], search.problem
+    assert first.measured is not None
+    assert problem.latency is not None
+    place = problem.candidates.index_of(first.configuration)
+    assert problem.latency[place] == pytest.approx(first.measured.mean_ms, rel=0.01)
 
 
 @pytest.mark.parametrize("default_ms", [0.7, 4.0, 60.0, 2_000.0])
