@@ -106,8 +106,13 @@ def run_study(seed: int, runs_dir: pathlib.Path) -> DefaultStudy:
     )
 
 
-def measured_regrets(configurations: Mapping[str, Configuration]) -> dict[str, float]:
-    """Measure configurations side by side; return what each loses against the best of them."""
+def measured_regrets(
+    configurations: Mapping[str, Configuration], trials: Sequence[Trial]
+) -> dict[str, float]:
+    """Measure configurations side by side; return what each loses against the best of them.
+
+    Their time slices are as long as the latencies of `trials` ask for.
+    """
     arms: dict[Configuration, str] = {}
     for name, one in configurations.items():
         arms.setdefault(one, name)
@@ -125,7 +130,7 @@ def measured_regrets(configurations: Mapping[str, Configuration]) -> dict[str, f
             with verification.open_rounds(
                 evaluator,
                 {name: one for one, name in arms.items()},
-                latency_s=0.0,
+                latency_s=verification.slowest_latency_s(trials, arms),
                 say=terminal.say,
             ) as source:
                 found = verification.alternate(
@@ -209,7 +214,8 @@ def main() -> int:
             studies.append(run_study(seed, pathlib.Path(folder)))
     configurations = {str(one.seed): one.served for one in studies}
     configurations[KNOWN] = ground.truth.candidates[ground.truth.best]
-    return result.conclude(concluded(studies, measured_regrets(configurations)), options)
+    trials = [trial for one in studies for trial in one.trials]
+    return result.conclude(concluded(studies, measured_regrets(configurations, trials)), options)
 
 
 if __name__ == "__main__":

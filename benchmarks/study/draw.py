@@ -30,7 +30,7 @@ HEAD = (
     "All searches of a unit take turns trial by trial, and their winners are measured side by side: random with 50 "
     "trials, GPy with expected improvement after 25 random ones (the study's method), epsilon-greedy, and "
     "`structured`, the default of `tune`. As in every study, some trials are second evaluations of the best and of the "
-    "default: six of the second half's 25.\n"
+    "default{repeats}.\n"
     "The models have the names and the tasks of the study's and are much smaller; the machine has two cores. So its "
     "claims are tried here, not its numbers measured again.\n"
 )
@@ -44,6 +44,9 @@ NOT_HERE = """## Not measured here
 | static batches padded to their full size | the engine pads no batch to a size; batches that wait are shown |
 | users that differ, stragglers, cost of asking five models under load | need a workload of their own |
 | Azure's function traces, Ott's reviews, SVHN, WMT | the data is not here |
+| a measured front of latency and cost | no source has figures to compare; `tune --objective mean,cost` measures one |
+| what one more core buys | in part by the replicas under a quota above; memory buys nothing once a model fits |
+| seconds until selection recovers from a change | [told in queries](selection.md); served, it needs a workload |
 | what a cache gains | needs requests with a known popularity |
 | several machines, Pareto sets of components | not built |
 
@@ -128,6 +131,18 @@ def text_of(section: Section) -> str:
     )
 
 
+def _repeats(searches: Sequence[Row]) -> str:
+    """Return how many trials of the second halves of the random searches are repeats."""
+    counts = []
+    for row in searches:
+        tried = [str(one) for one in row["searches"]["random"]["configurations"]]
+        half = len(tried) // 2
+        counts.append(sum(one in tried[:place] for place, one in enumerate(tried) if place >= half))
+    if not counts:
+        return ""
+    return f" ({min(counts)} to {max(counts)} of the second half of a random search)"
+
+
 def machines(rows: Sequence[Row]) -> str:
     """Return where and when the data was measured, and how long it took."""
     told: dict[str, float] = {}
@@ -158,7 +173,11 @@ def main() -> int:
             path = pictures / f"{section.name}.svg"
             path.write_text(section.picture, encoding="utf-8")
     missing = ", ".join(sorted(kind for kind, rows in data.items() if not rows))
-    texts = [HEAD, first_table(sections) + "\n", *map(text_of, sections)]
+    texts = [
+        HEAD.format(repeats=_repeats(data["search"])),
+        first_table(sections) + "\n",
+        *map(text_of, sections),
+    ]
     texts += [f"Not measured yet: {missing}.\n"] if missing else []
     rows = [row for kind in data.values() for row in kind]
     page = options.out / "study.md"

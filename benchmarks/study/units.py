@@ -28,7 +28,7 @@ WAITS_US = (0, 5000)
 """Timeouts of batches: take what is there, and wait for a full batch."""
 QUOTAS = (0.25, 0.5)
 """Cores of a replica that does not saturate the machine alone."""
-TABLES = ("resnet-5", "resnet-20", "reviews-20", "reviews-60")
+TABLES = ("resnet-5", "resnet-20", "reviews-20", "reviews-60", "opennmt-20")
 """Recorded tables of this engine whose searches are replayed."""
 BLOCKS = range(4)
 """Blocks of seeds of a replay."""

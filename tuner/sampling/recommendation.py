@@ -1,7 +1,8 @@
 """Recommended configuration, whatever the sampler: the best posterior mean, or the default.
 
 The best of thirty equal configurations would look two standard errors too good. A configuration is
-recommended only if it beats the default with probability `CONFIDENCE`; otherwise the default is.
+recommended only if it beats the default with probability `CONFIDENCE`, under a variance that counts
+both configurations' own evaluations too; otherwise the default is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowled
 from tuner.values.configuration import Configuration
 
 CONFIDENCE = 0.95
-"""Posterior probability of beating the default from which another configuration is recommended."""
+"""Probability of beating the default (`_beats`) from which another configuration is recommended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
