@@ -31,7 +31,7 @@ MOST_TRIALS = 400
 STUDIES_S = (15, 30, 60, 90, 120)
 """Times of the searches of whole studies."""
 NULL_S = 30.0
-FEWER_SEEDS = 40
+FEWER_SEEDS = 20
 """Seeds of slow peers and of the row `wrong`, which compare means and medians."""
 PAIRS = 20
 
