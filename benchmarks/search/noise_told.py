@@ -2,7 +2,7 @@
 
     python benchmarks/search/noise_told.py [TABLE ...]
 
-Over configurations with three launches and more, each against the means of its own: the spread of the
+Over configurations with two launches and more, each against the means of its own: the spread of the
 logarithm of the objective and of the CPU time of a request, the share of the first's variance that the
 second explains, and the slope. Serves nothing.
 """
@@ -22,7 +22,7 @@ from tuner.metrics import objective as objectives
 from tuner.metrics.objective import Objective
 
 TABLES = pathlib.Path(__file__).resolve().parents[1] / "tables"
-LEAST_LAUNCHES = 3
+LEAST_LAUNCHES = 2
 
 
 def main() -> None:

@@ -32,11 +32,11 @@ def concluded(
     is_reached: bool,
     missing: Sequence[str] = (),
 ) -> Row:
-    """Return the row with its figure, and whether that is enough; not if something is missing."""
+    """Return the row with its figure, and whether that is enough; what lacks something is not reached."""
     verdict: Verdict = "reached" if is_reached else "MISSED"
     if missing:
         measured = f"{measured}; not measured: {', '.join(missing)}"
-        verdict = "not measured"
+        verdict = "not measured" if is_reached else "MISSED"
     return dataclasses.replace(row, lines=lines, measured=measured, verdict=verdict)
 
 

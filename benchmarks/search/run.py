@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--peers", default=",".join(conditions.PEERS), help=told)
     told = "rows, cases and conditions, by name; default: all"
     parser.add_argument("--only", nargs="*", default=[], help=told)
-    told = "write the page from what is there alone"
+    told = "replay nothing: write the page, or print the rows of --only, from what is there"
     parser.add_argument("--page", action="store_true", help=told)
     options = parser.parse_args()
     for name in ("jobs", "seeds"):

@@ -191,10 +191,9 @@ def caution(record: StudyRecord, configuration: Configuration) -> str | None:
     count = knobs.whole("replica.count")
     where = ", in its own container" if record.spawner == "docker" else ""
     return (
-        "this is another machine than the one that was measured. In the study each of "
-        f"{count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they "
-        "and the gateway share the sum. Treat the figures of the study as an estimate "
-        "until `tune load` has measured this machine."
+        f"in the study each of {count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; "
+        "in this export they and the gateway share the sum. Treat the figures of the study as an "
+        "estimate until `tune load` has measured it."
     )
 
 

@@ -136,5 +136,5 @@ def describe(
     for one in found[1:]:
         standing = "tied with it" if one.is_tied else "behind it"
         if one.is_compared:
-            standing += f", {formatting.ratio(one.ratio, one.interval)}"
+            standing += f", {formatting.ratio(one.ratio, one.interval)} the best's"
         yield f"{standing}: {named(one.configuration)}"

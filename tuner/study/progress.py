@@ -82,7 +82,7 @@ class Progress:
         expected_s = min(plan.expected_s, plan.max_time_s)
         budget = (
             f"{formatting.plural(plan.trials, 'evaluation')}: the default, "
-            f"{plan.initial - 1} spread, {plan.trials - plan.initial} guided"
+            f"{plan.initial - 1} to begin with, {plan.trials - plan.initial} guided or checks"
         )
         if plan.done:
             budget += f"; {plan.done} of them done"

@@ -136,8 +136,10 @@ def test_it_is_said_what_one_container_cannot_hold(target):
     text = texts_of(target, TWO)[f"{target}.yaml"]
     assert "# replica are not enforced in it" in text
     head = " ".join(text.replace("\n# ", " ").split())
-    assert "WARNING: this is another machine than the one that was measured." in head
-    assert "each of 2 replicas had 0.5 cores and 128 MiB; here they and the gateway share" in head
+    assert (
+        "WARNING: in the study each of 2 replicas had 0.5 cores and 128 MiB; in this export they"
+        in head
+    )
 
 
 def test_the_autoscaler_adds_pods_before_the_measured_load_is_reached():

@@ -12,6 +12,7 @@ from tests.fakes import studies
 from tuner.report import page, page_header
 from tuner.values.configuration import Configuration
 from tuner.values.interval import Interval
+from tuner.values.measurement import Cost
 from tuner.values.trial import Outcome
 
 STUDY = studies.study()
@@ -62,6 +63,24 @@ def test_a_worse_p99_is_said_and_is_not_green(read_page):
     assert cards.count('class="worse"') == 1
     assert 'class="better"' not in cards
     assert "p99 latency of the best is worse" not in read_page(made_of_study()).text
+
+
+def test_more_cpu_for_a_request_is_said(read_page):
+    """Unless a cost is the objective, which it is part of."""
+    told = "The best holds more CPU than the default"
+    dear_one = Cost(cpu_s=9.0, memory_mib_s=1.0, gpu_s=0.0, price=9.0)
+    cheap_one = dataclasses.replace(dear_one, cpu_s=7.0)
+    verdict = dataclasses.replace(
+        STUDY.verdict,
+        **{
+            role: tuple(dataclasses.replace(one, cost=cost) for one in getattr(STUDY.verdict, role))
+            for role, cost in (("default", cheap_one), ("best", dear_one))
+        },
+    )
+    dear = dataclasses.replace(STUDY, verdict=verdict)
+    assert told in read_page(page.render(dear)).text
+    assert told not in read_page(page.render(dataclasses.replace(dear, objective="cost"))).text
+    assert told not in read_page(made_of_study()).text
 
 
 def test_every_trial_is_in_the_table(read_page):

@@ -43,7 +43,7 @@ def test_lines_of_a_study() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 5
     assert "672 configurations" in lines[1]
-    assert "24 spread" in lines[1]
+    assert "24 to begin with" in lines[1]
     assert "3 of them done" in lines[1]
     assert "12:03:20" in lines[2]
     assert lines[3].endswith("2 min 30 s left")

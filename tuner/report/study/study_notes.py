@@ -23,6 +23,8 @@ from tuner.values.measurement import LATE_S, MAX_LATE_SHARE, MAX_LITTLES_LAW_ERR
 from tuner.values.study_record import StudyRecord
 
 ALL = 0.999
+MORE_CPU = 1.2
+"""Ratio of the CPU time that best and default hold for a request above which it is noted."""
 
 PLAIN = (
     "answers checked",
@@ -62,6 +64,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *_ties(study),
         *_of_evaluations(study),
         *_against_prediction(study),
+        *_more_cpu(study),
         *_all_in_time(study),
         *open_loop.sentences(study),
         *_refused_tails(study),
@@ -199,6 +202,18 @@ def _sent_late(study: StudyRecord) -> Iterator[str]:
             f"Of the requests by which they are compared, {' and '.join(told)} were sent more than "
             f"{1e3 * LATE_S:g} ms after they were due: all connections were busy, or the load generator was; "
             "the wait counts."
+        )
+
+
+def _more_cpu(study: StudyRecord) -> Iterator[str]:
+    if not has_two_arms(study) or objectives.COSTS & {study.objective, study.second}:
+        return
+    default, best = (arm_measurements(study, role).figure("cpu_s").middle for role in ARMS)
+    if best > MORE_CPU * default:
+        yield (
+            f"The best holds more CPU than the default, {formatting.number(best)} instead of "
+            f"{formatting.number(default)} core-s per 1,000 requests. Where others need the cores, search for both "
+            "(--objective mean,cost)."
         )
 
 
