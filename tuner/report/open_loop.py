@@ -53,7 +53,7 @@ def cautions(study: StudyRecord) -> Iterator[str]:
         waits = study.best is not None and study.best.get("batching.timeout_us")
         why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
-            f"In {title(found)} the mean of the best was {formatting.number(ratio)} times that of the default "
+            f"In an open loop the mean of the best was {formatting.number(ratio)} times that of the default "
             f"(one evaluation each){why}."
         )
 
