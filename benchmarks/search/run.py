@@ -76,7 +76,8 @@ def main() -> int:
         wanted = rows.EVERY.keys() & asked or (set() if OWN_TIME in asked else rows.EVERY.keys())
         found = [row(cases) for key, row in rows.EVERY.items() if key in wanted]
         found += [rows.own_time(others.get("timing"))] if OWN_TIME in asked else []
-        print("\n\n".join([page.overview(found), *map(page.section, found)]))
+        sections = [page.section(row) for row in found if row.lines]
+        print("\n\n".join([page.overview(found), *sections]))
         return 0
     try:
         print(page.write(options.data, options.out))
