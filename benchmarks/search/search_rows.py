@@ -188,19 +188,20 @@ def against_peers(cases: Sequence[ReplayedCase]) -> Row:
     by_time = {at_s: {one.peer: one for one in comparisons(cases, at_s)} for at_s in PEERS_S}
     judges = [case for case in cases if case.is_judged]
     judged = {one.peer: one.difference for one in comparisons(judges, JUDGED_S)}
+    every = len({case.facts["table"] for case in cases})
     lines, reached = [], []
     for peer, one in by_time[JUDGED_S].items():
         others = [by_time[at_s].get(peer) for at_s in PEERS_S]
         differences = ["-" if each is None else points(each.difference) for each in others]
         is_near = judged.get(peer, 0.0) <= noninferiority.MARGIN
-        reached.append(one.standing in {"better", "non-inferior"} and is_near)
+        if one.units == every:
+            reached.append(one.standing in {"better", "non-inferior"} and is_near)
         bound = "-" if one.upper is None else points(one.upper)
         on_judges = points(judged[peer]) if peer in judged else "-"
         lines.append((peer, str(one.units), *differences, bound, one.standing, on_judges))
     if not lines:
         return row
     units = {peer: one.units for peer, one in by_time[JUDGED_S].items()}
-    every = len({case.facts["table"] for case in cases})
     missing = [
         f"{peer} on {every - units.get(peer, 0)}"
         for peer in conditions.PEERS

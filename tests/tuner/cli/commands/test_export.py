@@ -87,7 +87,7 @@ def test_a_single_file_is_printed(runs: pathlib.Path, capsys: pytest.CaptureFixt
     assert export(runs, "--to", "kubernetes") == 0
     said = capsys.readouterr()
     assert "kind: Deployment" in said.out
-    assert said.err.startswith("warning: this is another machine than the one that was measured")
+    assert said.err.startswith("warning: in the study each of 1 replica had")
     assert export(runs, "--to", "kubernetes", "--json") == 0
     assert json.loads(capsys.readouterr().out)["files"].keys() == {"kubernetes.yaml"}
 
