@@ -107,7 +107,7 @@ def test_predictions_of_another_loads_evaluations_keep_the_structured_process() 
 
 @pytest.mark.parametrize("objective", ["throughput", "goodput", "time-per-item"])
 def test_rates_under_another_load_are_predicted_as_own_ones_are(objective: str) -> None:
-    """Those are the latency over what is in flight; the prediction is that of the latency."""
+    """A rate is the latency over what is in flight; the prediction is that of the latency."""
 
     def away(name: str, in_flight: int) -> np.ndarray:
         source = earlier(10)
