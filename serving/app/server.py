@@ -129,7 +129,7 @@ class Server:
             core = build(
                 self._specs,
                 self._settings,
-                SpawnerRegistry(spawner_registry.spawner_factory(self._settings.replica)),
+                SpawnerRegistry(spawner_registry.spawner_factory(self._settings)),
                 root=self._root,
                 folder=folder,
                 store_password=secrets.get(secret_variables.STORE_VARIABLE),

@@ -241,7 +241,8 @@ class Pool:
 
         def wanted(model: ModelId) -> LoadSpec:
             spec = contents.make_load_spec(model, member)
-            return spec._replace(max_response_bytes=max_response_bytes)
+            root = replica.root_of(spec.root)
+            return spec._replace(root=root, max_response_bytes=max_response_bytes)
 
         def on_loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
             if member.ready.done() and not contents.is_shared:
@@ -264,16 +265,16 @@ class Pool:
             on_loaded=on_loaded,
             on_lost=member.connection_lost,
             max_message_bytes=max_response_bytes,
+            clock=replica.clock,
         )
-        loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+        await replica.attach(lambda: connection)
         self._dispatcher.worker_up(connection, member.pages)
         if contents.is_shared and not member.ready.done():
             member.become_ready()
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         ended = await asyncio.shield(replica.ended)
-        if member.connection is not None and member.state == "ready":
+        if member.connection is not None and member.state == "ready" and not ended.together:
             with contextlib.suppress(TimeoutError):  # its last responses count
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         was = member.state
@@ -285,7 +286,7 @@ class Pool:
                 ReplicaStartFailed(reason, f"a replica ended before it was ready: {text}")
             )
             member.ready.exception()
-        self._dispatcher.worker_down(member.worker, text)
+        self._dispatcher.workers_down(ended.together or [member.worker], text)
         if was == "draining" or self._closing:
             return
         self._on_death(reason, text)
@@ -343,7 +344,7 @@ class Pool:
             and time.monotonic() < until_s
         ):
             await asyncio.sleep(0.001)
-        self._dispatcher.worker_down(member.worker, "retired")
+        self._dispatcher.workers_down([member.worker], "retired")
         replica.kill()
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)

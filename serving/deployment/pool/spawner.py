@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-import socket
+from collections.abc import Callable
 from typing import Protocol
 
 from serving.model_spec import ModelSpec
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import Usage
+from serving.system.remote_clock import RemoteClock
 
 
 class Replica(Protocol):
@@ -22,9 +23,22 @@ class Replica(Protocol):
     features: tuple[str, ...]
     ended: asyncio.Future[ExitStatus]
 
-    @property
-    def sock(self) -> socket.socket:
-        """Connected, non-blocking socket, already read to the end of HELLO; close it after use."""
+    clock: RemoteClock
+    """Clock of the replica's machine."""
+
+    async def attach(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """Connect a protocol to the replica, which has been read to the end of HELLO.
+
+        Raises:
+            OSError: the connection is lost, or cannot be secured.
+        """
+        ...
+
+    def root_of(self, root: pathlib.Path | None) -> pathlib.Path | None:
+        """Return where the replica finds files that `Spawner.stage` named `root`.
+
+        None stands for the files of the model for which it was started.
+        """
         ...
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:

@@ -72,7 +72,7 @@ class ProcessReplica(BaseReplica):
         oom = None
         if self.group is not None and self.group.oom_kills():
             oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
-        return from_signal(number, oom=oom, asked=self._was_killed)
+        return from_signal(number, oom=oom, asked=self.was_killed)
 
     def _request_end(self) -> None:
         self.forker.kill(self.worker)

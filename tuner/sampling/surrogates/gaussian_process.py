@@ -151,19 +151,22 @@ class GaussianProcess:
         variance = self._drift_sd**2 - self._factor**2 * float(reduced @ reduced)
         return -(self._factor**2) * (reduced @ at.reduced), max(0.0, variance)
 
-    def expecting(self, pending: Array) -> GaussianProcess:
-        """Return a process without a guess as if running trials (p, d) had their predicted means.
+    def expecting(self, pending: Array, prior_mean: Array | None = None) -> GaussianProcess:
+        """Return the process as if running trials (p, d) had their predicted means.
 
         This is the "kriging believer" (Ginsbourger et al., 2010).
         """
         if not len(pending):
             return self
-        assert self.prior_mean is None, "nothing is guessed of them"
-        cross = self._prior(pending, None, self.vectors, None)
+        standard = self._standard(prior_mean)
+        cross = self._prior(pending, standard, self.vectors, self.prior_mean)
         pending_share = (self.told_sd / self._own_sd) ** 2
         return dataclasses.replace(
             self,
             vectors=np.vstack([self.vectors, pending]),
+            prior_mean=None
+            if self.prior_mean is None or standard is None
+            else np.concatenate([self.prior_mean, standard]),
             _residuals=np.concatenate([self._residuals, cross @ self._pull]),
             _shares=np.concatenate([self._shares, np.full(len(pending), pending_share)]),
             _drift=None if self._drift is None else np.pad(self._drift, (0, len(pending))),

@@ -88,16 +88,23 @@ class AveragedModel:
     def expecting(self, pending: Array) -> AveragedModel:
         """Return the model as if running trials (p, d) had returned their predicted means.
 
-        Those trials lack predictions, so the structured process is dropped.
+        A trial that is no candidate has no prediction; then the structured process is dropped.
         """
         if not len(pending):
             return self
-        return dataclasses.replace(
-            self,
-            plain=self.plain.expecting(_with(pending, self._context)),
-            structured=None,
-            weight=0.0,
-        )
+        places = self._places_of(pending)
+        whole = _with(pending, self._context)
+        plain = self.plain.expecting(whole)
+        if self.structured is None or self._guess is None or places is None:
+            return dataclasses.replace(self, plain=plain, structured=None, weight=0.0)
+        structured = self.structured.expecting(whole, self._guess[places])
+        return dataclasses.replace(self, plain=plain, structured=structured)
+
+    def _places_of(self, vectors: Array) -> Positions | None:
+        """Return the candidates with these vectors (p, d), or None if one is no candidate."""
+        rows = self._inputs[:, : vectors.shape[1]]
+        equal = (rows[None] == vectors[:, None]).all(axis=2)
+        return equal.argmax(axis=1) if equal.any(axis=1).all() else None
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
         """Return the scored positions within `among`, and their expected gains."""

@@ -1,0 +1,176 @@
+"""Machines of a Ray cluster, through a steward process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serving.errors import ReplicaStartFailed
+from serving.settings.cluster import ClusterSettings
+from serving.spawners.node.credentials import Credentials
+from serving.spawners.node.seats import Address, Resources
+from serving.system.control_channel import Closed, ControlledProcess
+from serving.system.daemon_threads import run_in_daemon_thread
+
+log = logging.getLogger(__name__)
+
+_READY_S = 60.0
+_ORDER_S = 5.0
+_END_S = 10.0
+_AWAY = {"RAY_gcs_rpc_server_reconnect_timeout_s": "86400"}
+"""How long the steward waits for a head that is away: its replicas serve meanwhile."""
+
+
+class RaySeat:
+    """Reserved place of a Ray cluster."""
+
+    def __init__(self, number: int, cluster: RayCluster) -> None:
+        self._number = number
+        self._cluster = cluster
+        self.address = Address("", "", 0)
+        self.gpu: str | None = None
+        self.leaving: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def give_back(self) -> None:
+        """Give the place back."""
+        self._cluster.give_back(self._number)
+
+
+class RayCluster:
+    """Machines of a Ray cluster. Not thread-safe."""
+
+    def __init__(
+        self, settings: ClusterSettings, credentials: Credentials, image: str | None
+    ) -> None:
+        self._settings = settings
+        self._agent = {
+            "credentials": credentials._asdict(),
+            "spawner": settings.spawner,
+            "image": image,
+            "timeout_s": settings.node_timeout_s,
+        }
+        self._steward: ControlledProcess | None = None
+        self._numbers = itertools.count(1)
+        self._seats: dict[int, RaySeat] = {}
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._on_waiting: dict[int, Callable[[str], None]] = {}
+        self._ready: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Start the steward and connect to Ray.
+
+        Raises:
+            ReplicaStartFailed: Ray cannot be reached, or has no authentication.
+        """
+        _check_token(self._settings)
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        environment = {**os.environ, **_AWAY}
+        try:
+            steward = self._steward = ControlledProcess.start(
+                "serving.spawners.node.ray_steward", environment=environment
+            )
+            loop.add_reader(steward.sock, self._read)
+            first = {"address": self._settings.address, "strategy": self._settings.strategy}
+            steward.send({**first, "agent": self._agent}, timeout_s=_ORDER_S)
+            async with asyncio.timeout(_READY_S):
+                await self._ready
+        except (Closed, TimeoutError) as error:
+            await self.close()
+            text = f"Ray at {self._settings.address} did not answer within {_READY_S:g} s"
+            raise ReplicaStartFailed("engine", text) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def seat(self, wanted: Resources, on_waiting: Callable[[str], None]) -> RaySeat:
+        """See `Cluster.seat`."""
+        number = next(self._numbers)
+        seat = RaySeat(number, self)
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._seats[number] = seat
+        self._on_waiting[number] = on_waiting
+        self._order({"do": "seat", "seat": number, **wanted._asdict()})
+        try:
+            await future
+        except BaseException:
+            self.give_back(number)
+            raise
+        finally:
+            self._waiting.pop(number, None)
+            self._on_waiting.pop(number, None)
+        return seat
+
+    def give_back(self, number: int) -> None:
+        """Give a place back."""
+        if self._seats.pop(number, None) is not None:
+            self._order({"do": "give_back", "seat": number})
+
+    async def close(self) -> None:
+        """End the steward, and with it all reservations and agents. May be called again."""
+        steward, self._steward = self._steward, None
+        if steward is not None:
+            asyncio.get_running_loop().remove_reader(steward.sock)
+            await run_in_daemon_thread(steward.end, _END_S)
+
+    def _order(self, order: Mapping[str, object]) -> None:
+        if self._steward is None:
+            self._fail("the cluster is closed")
+            return
+        try:
+            self._steward.send(order, timeout_s=_ORDER_S)
+        except (Closed, TimeoutError):
+            self._fail("its steward has ended")
+
+    def _read(self) -> None:
+        assert self._steward is not None
+        try:
+            events = self._steward.receive_all()
+        except Closed:
+            asyncio.get_running_loop().remove_reader(self._steward.sock)
+            self._fail("its steward has ended; its error output has the reason")
+            return
+        for event in events:
+            self._hear(event)
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        kind, number = event["event"], event.get("seat", 0)
+        waiting = self._waiting.get(number)
+        if kind == "ready" and self._ready is not None and not self._ready.done():
+            log.info("connected to Ray", extra={"version": event["version"]})
+            self._ready.set_result(None)
+        elif kind == "seat" and waiting is not None and not waiting.done():
+            seat = self._seats[number]
+            seat.address = Address(event["node"], event["host"], event["port"])
+            seat.gpu = event["gpu"]
+            waiting.set_result(None)
+        elif kind == "waiting" and number in self._on_waiting:
+            self._on_waiting[number](event["text"])
+        elif kind == "leaving":
+            for seat in self._seats.values():
+                if seat.address.node == event["node"] and not seat.leaving.done():
+                    seat.leaving.set_result(event["text"])
+        elif kind == "failed" and number:
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(ReplicaStartFailed("engine", f"Ray: {event['text']}"))
+        elif kind == "failed":
+            self._fail(event["text"])
+
+    def _fail(self, text: str) -> None:
+        error = ReplicaStartFailed("engine", f"Ray at {self._settings.address}: {text}")
+        for future in (self._ready, *self._waiting.values()):
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+
+def _check_token(settings: ClusterSettings) -> None:
+    if settings.access == "token" and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise ReplicaStartFailed(
+            "engine",
+            "Ray runs code for everybody who reaches it: set RAY_AUTH_MODE=token and a token on all "
+            "machines (docs/machines.md), or cluster.access to open",
+        )

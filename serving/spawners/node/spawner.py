@@ -1,0 +1,230 @@
+"""Spawner of replicas on other machines, for one gateway and model kind.
+
+An engine (`seats`) reserves a place; the machine's agent starts the replica there, as on one
+machine; the gateway dials it. A machine that is lost takes all its replicas along at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import pathlib
+from collections.abc import Mapping
+
+from serving.errors import NotReady, ReplicaStartFailed, ServingError
+from serving.model_spec import ModelSpec
+from serving.settings.replica import AcceleratorSettings
+from serving.spawners import handshake
+from serving.spawners.exit_status import ExitStatus
+from serving.spawners.node import artefacts, messages
+from serving.spawners.node.artefacts import FileEntry, ManifestMaker
+from serving.spawners.node.credentials import Credentials
+from serving.spawners.node.node import Node, NodeReplica
+from serving.spawners.node.seats import Address, Cluster, Resources, Seat
+from serving.system.daemon_threads import run_in_daemon_thread
+
+log = logging.getLogger(__name__)
+
+_WHOLE_GPU = 100
+
+
+class Machines:
+    """One gateway's machines, shared by its spawners; open as long as one of them is."""
+
+    def __init__(self, cluster: Cluster, credentials: Credentials, *, timeout_s: float) -> None:
+        """`timeout_s` is the time after which a machine that is not heard is lost."""
+        self.cluster = cluster
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._nodes: dict[Address, Node] = {}
+        self._users = 0
+        self._changing = asyncio.Lock()
+        self._manifests = ManifestMaker()
+        self._staged: dict[pathlib.Path, Mapping[str, FileEntry]] = {}
+
+    async def enter(self) -> None:
+        """Connect to the engine for the first spawner."""
+        async with self._changing:
+            if not self._users:
+                await self.cluster.open()
+            self._users += 1
+
+    async def leave(self) -> None:
+        """Close everything after the last spawner."""
+        async with self._changing:
+            self._users -= 1
+            if not self._users:
+                nodes, self._nodes = list(self._nodes.values()), {}
+                await asyncio.gather(*(node.close() for node in nodes))
+                await self.cluster.close()
+
+    def nodes(self) -> list[Node]:
+        """Return the machines that are connected."""
+        return list(self._nodes.values())
+
+    async def node_of(self, seat: Seat) -> Node:
+        """Return the connected machine of a seat.
+
+        Raises:
+            ServingError, OSError: it cannot be used.
+        """
+        async with self._changing:
+            node = self._nodes.get(seat.address)
+            if node is None:
+                node = Node(
+                    seat.address, self._credentials, timeout_s=self._timeout_s, on_lost=self._lost
+                )
+                await node.open()
+                self._nodes[seat.address] = node
+                log.info("machine connected", extra={"node": node.name, **node.facts})
+            for root, manifest in self._staged.items():
+                if root not in node.layouts:
+                    node.layouts[root] = await node.lay_out(manifest)
+            return node
+
+    def _lost(self, node: Node) -> None:
+        if self._nodes.pop(node.address, None) is not None and self._users:
+            log.warning("machine lost", extra={"node": node.name, "reason": node.lost.result()})
+
+    async def manifest_of(self, spec: ModelSpec) -> dict[str, FileEntry]:
+        """Return the files that replicas of a model read.
+
+        Raises:
+            ReplicaStartFailed: one cannot be read.
+        """
+        try:
+            return await run_in_daemon_thread(self._manifests.make, spec.files)
+        except artefacts.ArtefactError as error:
+            text = f"the files of {spec.label} cannot be sent to other machines: {error}"
+            raise ReplicaStartFailed("load", text) from error
+
+    async def stage(self, spec: ModelSpec) -> pathlib.Path:
+        """Send a model's files to all machines, also later ones; return the name of the folder."""
+        manifest = await self.manifest_of(spec)
+        content = repr(sorted(manifest.items())).encode()
+        root = pathlib.Path("/", hashlib.sha256(content).hexdigest()[:32])
+        async with self._changing:
+            self._staged[root] = manifest
+            for node in self.nodes():
+                if root not in node.layouts:
+                    node.layouts[root] = await node.lay_out(manifest)
+        return root
+
+    def unstage(self, root: pathlib.Path) -> None:
+        """Forget a staged model; the machines keep its files as long as there is space."""
+        self._staged.pop(root, None)
+        for node in self.nodes():
+            node.layouts.pop(root, None)
+
+
+class NodeSpawner:
+    """Spawner of replicas on other machines for one model kind. Not thread-safe."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+        self._kind: str | None = None
+        self._replicas: dict[int, NodeReplica] = {}
+        self._seats: dict[int, Seat] = {}
+        self._limits_text = "not enforced: no machine has been used"
+        self.image_id = ""
+
+    @property
+    def limits_text(self) -> str:
+        """Whether limits hold on the machine that was used last."""
+        return self._limits_text
+
+    async def open(self, kind: str) -> None:
+        """Connect to the engine, or raise ReplicaStartFailed."""
+        await self._machines.enter()
+        self._kind = kind
+
+    async def start(
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        spec: ModelSpec | None,
+        accelerator: AcceleratorSettings | None = None,
+    ) -> NodeReplica:
+        """Start a replica (see `Spawner.start`); if cancelled, end it."""
+        if self._kind is None:
+            raise NotReady("the spawner is not open")
+        accelerator = accelerator or AcceleratorSettings()
+        wanted = _resources(cpu, memory_mb, accelerator)
+        seat = await self._machines.cluster.seat(wanted, log.warning)
+        replica: NodeReplica | None = None
+        try:
+            node = await self._machines.node_of(seat)
+            replica = self._replicas[worker] = NodeReplica(worker, node, self._kind)
+            replica.ended.add_done_callback(lambda _: self._ended(worker, seat))
+            async with handshake.ready_within(replica, ready_timeout_s):
+                told = await node.open_kind(self._kind)
+                self._limits_text, self.image_id = told["limits"], told["image"]
+                relocated = None
+                if spec is not None:
+                    replica.root = await node.lay_out(await self._machines.manifest_of(spec))
+                    relocated = messages.relocated(spec, replica.root)
+                await node.start(
+                    replica,
+                    cpu=cpu,
+                    memory_mb=memory_mb,
+                    ready_timeout_s=ready_timeout_s,
+                    accelerator=accelerator,
+                    spec=relocated,
+                )
+        except BaseException as error:
+            if replica is None:
+                seat.give_back()
+            elif not replica.ended.done():
+                replica.node.forget(replica)
+                replica.end(ExitStatus(reason="crash", text="it was never started"))
+            if isinstance(error, OSError):
+                text = f"a replica cannot be started on {seat.address.node}: {error}"
+                raise ReplicaStartFailed("node", text) from error
+            if isinstance(error, ServingError) and not isinstance(
+                error, ReplicaStartFailed | NotReady
+            ):
+                raise ReplicaStartFailed("node", str(error)) from error
+            raise
+        return replica
+
+    async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
+        """Stage a model's files on all machines (see `Spawner.stage`)."""
+        try:
+            return await self._machines.stage(spec)
+        except OSError as error:
+            text = f"the files of {spec.label} cannot be staged: {error}"
+            raise ReplicaStartFailed("load", text) from error
+
+    async def unstage(self, root: pathlib.Path | None) -> None:
+        """See `Spawner.unstage`."""
+        if root is not None:
+            self._machines.unstage(root)
+
+    async def close(self) -> None:
+        """End all replicas and clean up. May be called again."""
+        if self._kind is None:
+            return
+        self._kind = None
+        replicas = list(self._replicas.values())
+        for replica in replicas:
+            replica.kill()
+        if replicas:
+            await asyncio.wait([replica.ended for replica in replicas], timeout=10.0)
+        await self._machines.leave()
+
+    def _ended(self, worker: int, seat: Seat) -> None:
+        self._replicas.pop(worker, None)
+        seat.give_back()
+
+
+def _resources(
+    cpu: float | None, memory_mb: int | None, accelerator: AcceleratorSettings
+) -> Resources:
+    gpu = 0.0
+    if accelerator.device == "cuda":
+        gpu = (accelerator.share or _WHOLE_GPU) / _WHOLE_GPU
+    return Resources(cpu=cpu or 1.0, memory_mb=memory_mb, gpu=gpu)
