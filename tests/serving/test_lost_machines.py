@@ -100,4 +100,4 @@ def test_no_request_fails_when_a_machine_is_lost(tmp_path, spec, how, policy):
         if how == "silent":
             os.kill(lost, signal.SIGCONT)
     assert {status for status, _ in answers} == {200}
-    assert len(answers) > 100
+    assert len(answers) > 50  # some while the machine was being lost

@@ -18,7 +18,6 @@ once, and was told on the control connection.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 import ssl
@@ -32,11 +31,14 @@ from serving.spawners.node.relay import Streams
 VERSION = 1
 CONNECT_S = 5.0
 """Seconds for a connection, its first line, and the TLS handshake, each."""
+REFUSAL_S = 1.0
+"""Seconds in which the other side must read a refusal."""
 PIECE_BYTES = 4 << 20
 """Maximum size of a frame's blob."""
 _MAX_JSON_BYTES = 8 << 20
 """Large enough for the names of 50,000 files."""
 _MAX_LINE_BYTES = 256
+_MAX_UNREAD_BYTES = 65_536
 _LENGTHS = struct.Struct("<II")
 
 
@@ -193,8 +195,17 @@ async def read_line(sock: socket.socket) -> str:
 async def answer(sock: socket.socket, refusal: str = "") -> None:
     """Answer the first line of a connection; with a refusal, close it."""
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):
-        text = f"refused: {refusal}\n" if refusal else "ok\n"
-        await loop.sock_sendall(sock, text.encode("ascii", "replace"))
-    if refusal:
-        sock.close()
+    try:
+        async with asyncio.timeout(REFUSAL_S):
+            text = f"refused: {refusal}\n" if refusal else "ok\n"
+            await loop.sock_sendall(sock, text.encode("ascii", "replace"))
+            if refusal:  # closing with bytes unread would take the text back
+                sock.shutdown(socket.SHUT_WR)
+                left = _MAX_UNREAD_BYTES
+                while left > 0 and (data := await loop.sock_recv(sock, left)):
+                    left -= len(data)
+    except (OSError, TimeoutError):
+        pass  # the other side is gone, or does not end
+    finally:
+        if refusal:
+            sock.close()

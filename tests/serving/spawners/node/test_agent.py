@@ -146,6 +146,8 @@ async def test_the_replicas_of_a_lost_machine_end_together(tmp_path):
         assert await _answers(replicas[3])
     finally:
         await bench.spawner.close()
+        for replica in replicas[:3]:
+            replica.sock.close()
 
 
 async def test_an_agent_that_stands_still_is_lost(tmp_path):
@@ -163,5 +165,6 @@ async def test_an_agent_that_stands_still_is_lost(tmp_path):
             os.kill(pid, signal.SIGCONT)
         assert ended.reason == "node"
         assert "did not answer within" in ended.text
+        replica.sock.close()
     finally:
         await bench.spawner.close()
