@@ -25,8 +25,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.util import placement_group as groups
-from ray.util.placement_group import PlacementGroup
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
     PlacementGroupSchedulingStrategy,
@@ -143,7 +147,7 @@ class Steward:
             bundle["GPU"] = float(order["gpu"])
         with self._lock:
             pinned = {**bundle, **self._pin(bundle)}
-            group = groups.placement_group([pinned], strategy="PACK")
+            group = placement_group([pinned], strategy="PACK")
             self._groups[seat] = group
         begun_s, has_told = time.monotonic(), False
         while not group.wait(timeout_seconds=_WATCH_S):
@@ -155,8 +159,8 @@ class Steward:
             has_told = True
             if pinned != bundle:  # another machine may be the first with room
                 with self._lock:
-                    groups.remove_placement_group(group)
-                    group = self._groups[seat] = groups.placement_group([bundle], strategy="PACK")
+                    remove_placement_group(group)
+                    group = self._groups[seat] = placement_group([bundle], strategy="PACK")
                     pinned = bundle
             wanted = ", ".join(f"{value:g} {name}" for name, value in bundle.items())
             self._told.put(
@@ -169,7 +173,7 @@ class Steward:
         if seat in self._given_back:
             self._remove(seat)
             return None
-        table = groups.placement_group_table(group)
+        table = placement_group_table(group)
         self._nodes[seat] = node = next(iter(table["bundles_to_node_id"].values()))
         if not order["gpu"]:
             return node, None
@@ -213,7 +217,7 @@ class Steward:
             if holder is not None:
                 ray.kill(holder)
             if group is not None:
-                groups.remove_placement_group(group)
+                remove_placement_group(group)
 
     # Agents
 
