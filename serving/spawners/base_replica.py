@@ -25,6 +25,10 @@ class BaseReplica:
         """Control group of the replica; None if it has none or its group is not visible."""
         self.clock = RemoteClock()
         """Clock of the replica's machine."""
+        self.node_name = ""
+        """Name of the replica's machine; empty: this one."""
+        self.leaving: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done with the reason once the replica's machine is to be emptied."""
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
         self.was_killed = False

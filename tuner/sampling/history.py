@@ -62,6 +62,15 @@ class TrainingData:
     """Number of leading entries that are knobs, not derived; None means all."""
     earlier: int = 0
     """Number of rows of earlier studies, which are the last ones."""
+    nodes: Positions | None = None  # (n,)
+    """Number of each evaluation's machine, -1 in earlier studies; None: all on the same."""
+
+    @property
+    def several(self) -> Positions | None:
+        """Numbers (n,) of the machines if the study's own evaluations are on several, or None."""
+        if self.nodes is None or len(np.unique(self.nodes[: self.own])) < 2:
+            return None
+        return self.nodes
 
     @property
     def own(self) -> int:
@@ -79,6 +88,7 @@ class TrainingData:
             scale=self.scale,
             knobs=self.knobs,
             earlier=self.earlier,
+            nodes=None if self.nodes is None else self.nodes[rows],
         )
 
 
@@ -236,6 +246,7 @@ def gather(
         errors=_floats(row.number("error") for row in observed),
         headroom=_floats(row.number("headroom") for row in observed),
         at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
+        nodes=_numbers([row.told.get("facts", {}).get("node", "") for row in observed]),
         log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
@@ -256,6 +267,12 @@ def gather(
 
 def _latest(proposals: Iterable[Mapping[str, Any]], name: str) -> tuple[float, ...]:
     return tuple(next(filter(None, (proposal.get(name) for proposal in proposals)), ()))
+
+
+def _numbers(names: Sequence[str]) -> Positions:
+    """Return the number (n,) of each name, in the order of their first appearance."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
 
 
 def _floats(values: Iterable[float]) -> Array:

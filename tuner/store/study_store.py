@@ -1,7 +1,8 @@
 """Trials of one study in Optuna's storage: SQLite in the study's folder, or any storage by URL.
 
 A trial is RUNNING from `ask` to `tell`; after a kill, the study's next owner marks it as
-interrupted. One process owns a study at a time (the run folder's lock).
+interrupted. One process owns a study at a time: the run folder's lock, and in PostgreSQL one that
+holds over machines (`hold_lock`).
 
 SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, while a power cut
 may lose the last trials.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import pathlib
 import sqlite3
 import warnings
@@ -18,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import optuna
+import sqlalchemy
 import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
@@ -25,7 +28,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
-from tuner.errors import StorageFailed, StudyExists, UnknownStudy
+from tuner.errors import StorageFailed, StudyBusy, StudyExists, UnknownStudy
 from tuner.store import trial_rows
 from tuner.store.trial_rows import TrialResult
 from tuner.values.configuration import Configuration
@@ -40,6 +43,11 @@ CONSTRAINTS = "constraints"
 `Trial.set_constraint` of Optuna 5 writes others, which neither Optuna 4 nor its dashboard reads.
 """
 BUSY_TIMEOUT_S = 20.0
+_KEEPALIVE = (
+    "set tcp_keepalives_idle = 10",
+    "set tcp_keepalives_interval = 5",
+    "set tcp_keepalives_count = 3",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,9 +64,12 @@ class RunningTrial:
 class StudyStore:
     """One study in one storage; see `create` and `open_study`."""
 
-    def __init__(self, study: optuna.Study, where: str) -> None:
+    def __init__(
+        self, study: optuna.Study, where: str, storage: RDBStorage | None = None
+    ) -> None:
         self.study = study
         self._where = where
+        self._storage = storage
 
     @classmethod
     def create(
@@ -84,7 +95,7 @@ class StudyStore:
                 with contextlib.suppress(Exception):  # the error before it matters
                     optuna.delete_study(study_name=name, storage=storage)
                 raise
-        return cls(study, where)
+        return cls(study, where, storage)
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
@@ -95,7 +106,7 @@ class StudyStore:
         with _storage_errors(where):
             storage = _storage(database, url)
             try:
-                return cls(optuna.load_study(storage=storage, study_name=name), where)
+                return cls(optuna.load_study(storage=storage, study_name=name), where, storage)
             except KeyError:
                 known = tuple(optuna.get_all_study_names(storage))
                 raise UnknownStudy(name, known, where) from None
@@ -106,6 +117,37 @@ class StudyStore:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = optuna.storages.InMemoryStorage()
         return cls(optuna.create_study(storage=storage, study_name=name), "memory")
+
+    @contextlib.contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Lock the study against processes on other machines until the block or this process ends.
+
+        PostgreSQL has such locks; other storages are left to the run folder's.
+
+        Raises:
+            StudyBusy: another process runs the study.
+            StorageFailed: the storage is unreachable.
+        """
+        if self._storage is None or self._storage.engine.dialect.name != "postgresql":
+            yield
+            return
+        name = self.study.study_name
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+        with _storage_errors(self._where):
+            connection = self._storage.engine.connect()
+            connection.detach()  # its session ends with the block, and with it the lock
+        try:
+            with _storage_errors(self._where):
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                for words in _KEEPALIVE:  # a machine that vanishes does not hold it for hours
+                    connection.execute(sqlalchemy.text(words))
+                asked = sqlalchemy.text("select pg_try_advisory_lock(:number)")
+                is_held = connection.execute(asked, {"number": number}).scalar()
+            if not is_held:
+                raise StudyBusy(name, None)
+            yield
+        finally:
+            connection.close()
 
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let this sampler make the proposals from now on."""
@@ -161,9 +203,17 @@ class StudyStore:
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
                 trial = optuna.Trial(self.study, frozen._trial_id)  # noqa: SLF001 - no public way
-                trial.set_user_attr("interrupted", reason)
-                self.study.tell(trial, state=TrialState.FAIL)
+                self._interrupt(trial, reason)
             return tuple(frozen.number for frozen in running)
+
+    def give_up(self, proposed: RunningTrial, reason: str) -> None:
+        """Mark one running trial as interrupted."""
+        with _storage_errors(self._where):
+            self._interrupt(proposed.trial, reason)
+
+    def _interrupt(self, trial: optuna.Trial, reason: str) -> None:
+        trial.set_user_attr("interrupted", reason)
+        self.study.tell(trial, state=TrialState.FAIL)
 
     def trials(self) -> tuple[Trial, ...]:
         """Return all trials that have ended, ordered by number."""

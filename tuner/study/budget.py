@@ -47,6 +47,8 @@ class Budget:
     measured_s: float = 0.0
     latency_s: float = 0.0
     """Mean latency of the slowest arm, or 0 if unknown."""
+    at_once: int = 1
+    """Machines that evaluate at once."""
     shows_open: bool = False
     """Whether default and best are finally evaluated in an open loop."""
 
@@ -159,7 +161,7 @@ class Budget:
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
         """Return the expected time until the end of the study."""
         verified_s = self.verification_s() + self.open_s
-        return max(0, self.trials - done) * self.trial_s(walls_s) + verified_s
+        return max(0, self.trials - done) * self.trial_s(walls_s) / self.at_once + verified_s
 
     def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
         """Return why no further trial may start, or None."""
@@ -177,7 +179,8 @@ class Budget:
 
     def trials_in(self, left_s: float) -> int:
         """Return the expected number of trials that fit into this time, after the reserve."""
-        return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
+        searched_s = left_s - self.reserved_for_verification_s
+        return max(0, int(self.at_once * searched_s / self.trial_s([])))
 
     @property
     def reserved_for_verification_s(self) -> float:

@@ -29,7 +29,7 @@ from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowled
 from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
-from tuner.store.study_store import Sampler, StudyStore
+from tuner.store.study_store import RunningTrial, Sampler, StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
@@ -62,6 +62,20 @@ class EvaluatesConfigurations(Protocol):
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration, ending early if its race is lost; failures are results too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProposedTrial:
+    """Trial that is to be evaluated."""
+
+    running: RunningTrial
+    race: Race | None
+    begun_s: float
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration to evaluate."""
+        return self.running.configuration
 
 
 class Search:
@@ -172,17 +186,28 @@ class Search:
 
     def step(self) -> Trial:
         """Run one trial and save it."""
-        before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        proposed = self.propose()
+        return self.conclude(
+            proposed, self._evaluator.evaluate(proposed.configuration, proposed.race)
+        )
+
+    def propose(self) -> ProposedTrial:
+        """Begin a trial, also while others run; it must be concluded or given up."""
+        begun_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        self._last_end_s = None
         is_initial = len(self.trials) < self.budget.initial
         self._enqueue_check()
-        proposed = self.store.ask(
+        running = self.store.ask(
             self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
-        evaluation = self._evaluator.evaluate(proposed.configuration, self._race())
-        self._keep_records(proposed.trial.number, evaluation)
+        return ProposedTrial(running=running, race=self._race(), begun_s=begun_s)
+
+    def conclude(self, proposed: ProposedTrial, evaluation: Evaluation) -> Trial:
+        """Save a trial's result."""
+        self._keep_records(proposed.running.trial.number, evaluation)
         self._last_end_s = time.monotonic()
-        wall_s = self._last_end_s - before_s
-        trial = self.store.tell(proposed, self._judge.result(evaluation, wall_s))
+        wall_s = self._last_end_s - proposed.begun_s
+        trial = self.store.tell(proposed.running, self._judge.result(evaluation, wall_s))
         self.walls_s.append(wall_s)
         if evaluation.measurement is not None:
             self._loads_s.append(evaluation.loaded_s)
@@ -191,8 +216,8 @@ class Search:
             self.budget = self.budget.with_latency(trial.measured.mean_ms / 1e3)
         self._estimate(trial)
         if trial.origin in PROMISING:
-            self._gains.append(proposed.gain)
-        self.trials = (*self.trials, trial)
+            self._gains.append(proposed.running.gain)
+        self.trials = tuple(sorted((*self.trials, trial), key=lambda one: one.number))
         _log.info(
             "trial ended",
             extra={
@@ -208,6 +233,17 @@ class Search:
             },
         )
         return trial
+
+    def give_up(self, proposed: ProposedTrial, reason: str) -> None:
+        """End a trial that could not be evaluated as interrupted, and queue its configuration."""
+        self.store.give_up(proposed.running, reason)
+        self.store.enqueue(proposed.configuration, origin=proposed.running.origin)
+
+    def check_nodes(self, count: int) -> None:
+        """Queue the default once more for each further machine, so that they can be compared."""
+        if not self.trials:
+            for _ in range(count - 1):
+                self.store.enqueue(self.problem.default, origin="check")
 
     def left_s(self, used_s: float) -> float:
         """Return the expected time until the study's end."""

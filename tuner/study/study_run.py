@@ -5,6 +5,7 @@ Each stage saves its state, so that `resume` can continue from the middle.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -15,6 +16,7 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
 from tuner.measurement import comparison, sequential
+from tuner.nodes.fleet import FleetRounds, Node
 from tuner.settings.study import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -45,6 +47,8 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
+    nodes: Sequence[Node]
+    """Other machines that measure at once; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
 
@@ -57,6 +61,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
+        nodes: Sequence[Node] = (),
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""
@@ -74,6 +79,7 @@ class StudyRun:
                 objective=measurement.first,
                 second=measurement.second,
             ),
+            nodes=nodes,
             begin_s=begun_s - store.used_s(),
         )
 
@@ -213,7 +219,8 @@ def check_open_loop(
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        evaluation = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
+        measuring = setup.nodes[0] if setup.nodes else setup.evaluator
+        evaluation = measuring.evaluate_at(configuration, load, seconds=seconds)
         last = RoundEvaluation(
             role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
         )
@@ -261,9 +268,7 @@ def _alternate(
     if done and (len(done) == rounds * len(arms) or (is_enough and is_enough(before))):
         return before
     slowest_s = verification.slowest_latency_s(setup.store.trials(), arms.values())
-    with verification.open_rounds(
-        setup.evaluator, arms, latency_s=slowest_s, say=setup.progress.say
-    ) as source:
+    with _open_rounds(setup, arms, latency_s=slowest_s, first=setup.evaluator.stream) as source:
         return verification.alternate(
             source,
             rounds=rounds,
@@ -272,6 +277,15 @@ def _alternate(
             done=done,
             is_enough=is_enough,
         )
+
+
+def _open_rounds(
+    setup: StudyRun, arms: Mapping[str, Configuration], *, latency_s: float, first: int
+) -> contextlib.AbstractContextManager[verification.MeasuresRounds]:
+    say = setup.progress.say
+    if setup.nodes:
+        return FleetRounds(setup.nodes, arms, latency_s=latency_s, first=first, say=say)
+    return verification.open_rounds(setup.evaluator, arms, latency_s=latency_s, say=say)
 
 
 def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration] | None:

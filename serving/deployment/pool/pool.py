@@ -132,7 +132,7 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        able = [m for m in alive if not fresh and m.can_change_to(settings)]
+        able = [m for m in alive if not (fresh or m.evicted) and m.can_change_to(settings)]
         kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
@@ -192,7 +192,7 @@ class Pool:
             self._members[member.worker] = member
             members.append(member)
         try:
-            starts = (self._start(member) for member in members)
+            starts = (self._start(member, may_wait=is_replacement) for member in members)
             for outcome in await asyncio.gather(*starts, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
@@ -201,11 +201,11 @@ class Pool:
             raise
         return members
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: Member, *, may_wait: bool) -> None:
         timeout_s = member.limits.ready_timeout_s
         began_s = time.monotonic()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None) as limit:
                 replica = await self._spawner.start(
                     member.worker,
                     cpu=member.limits.cpu,
@@ -213,8 +213,11 @@ class Pool:
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
                     spec=self._contents.spec,
+                    may_wait=may_wait,
                 )
+                limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 member.replica = replica
+                replica.leaving.add_done_callback(lambda told: self._evict(member, told.result()))
                 follow = asyncio.create_task(
                     self._follow(member, replica), name=f"follow replica {member.worker}"
                 )
@@ -303,9 +306,19 @@ class Pool:
     # Replacement
 
     def _lacks_replicas(self) -> bool:
-        alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
+        staying = sum(
+            member.state in {"starting", "ready"} and not member.evicted
+            for member in self._members.values()
+        )
         is_steady = not self._closing and not self._applying
-        return is_steady and alive < self._settings.replica.count
+        return is_steady and staying < self._settings.replica.count
+
+    def _evict(self, member: Member, reason: str) -> None:
+        """Replace a replica whose machine is to be emptied; it leaves once there is another."""
+        if member.state in {"starting", "ready"} and not self._closing:
+            log.info("replica must leave", extra={"worker": member.worker, "reason": reason})
+            member.evicted = True
+            self._keep_count()
 
     def _keep_count(self) -> None:
         if (self._restart is None or self._restart.done()) and self._lacks_replicas():
@@ -324,6 +337,9 @@ class Pool:
             except Exception:  # e.g. no descriptor left: restarts must go on
                 self._failures += 1
                 log.exception("replica did not start")
+        grace_s = self._settings.replica.hang_timeout_s
+        evicted = [member for member in self._members.values() if member.evicted]
+        await asyncio.gather(*(self._retire(member, grace_s) for member in evicted))
 
     async def _stop_restart(self) -> None:
         if self._restart is not None:

@@ -25,6 +25,10 @@ class Replica(Protocol):
 
     clock: RemoteClock
     """Clock of the replica's machine."""
+    node_name: str
+    """Name of the replica's machine; empty: this one."""
+    leaving: asyncio.Future[str]
+    """Done with the reason once the replica's machine is to be emptied."""
 
     async def attach(self, make: Callable[[], asyncio.Protocol]) -> None:
         """Connect a protocol to the replica, which has been read to the end of HELLO.
@@ -84,8 +88,11 @@ class Spawner(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         spec: ModelSpec | None,
+        may_wait: bool,
     ) -> Replica:
         """Start a replica, and return once it is alive, limited and connected.
+
+        It takes at most `ready_timeout_s`, and as long again if a place has to be waited for.
 
         Args:
             worker: worker id that is new in this spawner.
@@ -94,6 +101,10 @@ class Spawner(Protocol):
             accelerator: GPU settings for the replica.
             spec: model that the replica will load or, for the `command` kind, run as its program;
                 None if models are staged later.
+            may_wait: whether to wait for a place for as long as it takes.
+
+        Raises:
+            ReplicaStartFailed: it did not start, or there is no place for it.
         """
         ...
 

@@ -94,6 +94,7 @@ class DockerSpawner:
         ready_timeout_s: float,
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
+        may_wait: bool = False,  # noqa: ARG002  there is always a place
     ) -> ContainerReplica:
         """Start a replica (see `Spawner.start`); if cancelled, end it.
 

@@ -39,6 +39,7 @@ class NodeReplica(BaseReplica):
     def __init__(self, worker: int, node: Node, kind: str) -> None:
         super().__init__(worker)
         self.node = node
+        self.node_name = node.name
         self.kind = kind
         self.clock = node.clock
         self.tls: ssl.SSLContext | None = None

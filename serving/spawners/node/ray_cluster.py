@@ -66,7 +66,7 @@ class RayCluster:
         Raises:
             ReplicaStartFailed: Ray cannot be reached, or has no authentication.
         """
-        _check_token(self._settings)
+        check_token(is_open=self._settings.access == "open")
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         environment = {**os.environ, **_AWAY}
@@ -167,8 +167,9 @@ class RayCluster:
                 future.set_exception(error)
 
 
-def _check_token(settings: ClusterSettings) -> None:
-    if settings.access == "token" and os.environ.get("RAY_AUTH_MODE") != "token":
+def check_token(*, is_open: bool = False) -> None:
+    """Raise ReplicaStartFailed unless Ray asks for a token, or need not."""
+    if not is_open and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ReplicaStartFailed(
             "engine",
             "Ray runs code for everybody who reaches it: set RAY_AUTH_MODE=token and a token on all "

@@ -148,17 +148,19 @@ class NodeSpawner:
         ready_timeout_s: float,
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
+        may_wait: bool = False,
     ) -> NodeReplica:
         """Start a replica (see `Spawner.start`); if cancelled, end it."""
         if self._kind is None:
             raise NotReady("the spawner is not open")
         accelerator = accelerator or AcceleratorSettings()
         wanted = _resources(cpu, memory_mb, accelerator)
-        seat = await self._machines.cluster.seat(wanted, log.warning)
+        seat = await self._seat(wanted, None if may_wait else ready_timeout_s)
         replica: NodeReplica | None = None
         try:
             node = await self._machines.node_of(seat)
             replica = self._replicas[worker] = NodeReplica(worker, node, self._kind)
+            replica.leaving = seat.leaving
             replica.ended.add_done_callback(lambda _: self._ended(worker, seat))
             async with handshake.ready_within(replica, ready_timeout_s):
                 told = await node.open_kind(self._kind)
@@ -190,6 +192,20 @@ class NodeSpawner:
                 raise ReplicaStartFailed("node", str(error)) from error
             raise
         return replica
+
+    async def _seat(self, wanted: Resources, timeout_s: float | None) -> Seat:
+        reasons = ["the engine gave no place for a replica"]
+
+        def wait(reason: str) -> None:
+            reasons.append(reason)
+            log.warning("a replica waits for a place", extra={"reason": reason})
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._machines.cluster.seat(wanted, wait)
+        except TimeoutError:
+            text = f"{reasons[-1]} within {timeout_s:g} s (replica.ready_timeout_s)"
+            raise ReplicaStartFailed("place", text) from None
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
         """Stage a model's files on all machines (see `Spawner.stage`)."""

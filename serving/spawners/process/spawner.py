@@ -116,6 +116,7 @@ class ProcessSpawner:
         ready_timeout_s: float,
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
+        may_wait: bool = False,  # noqa: ARG002  there is always a place
     ) -> ProcessReplica:
         """Start a replica (see `Spawner.start`); if cancelled, end it."""
         nest = await self._living_nest()

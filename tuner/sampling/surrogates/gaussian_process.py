@@ -5,7 +5,7 @@
 
 - guess is an optional prediction; b0 and b1 are integrated out under normal priors (Rasmussen and
   Williams, Gaussian Processes for Machine Learning, equation 2.40 with finite B).
-- drift is the machine's speed, two Ornstein-Uhlenbeck processes in time (`machine_speed`) beside a
+- drift is the machines' speed, Ornstein-Uhlenbeck processes in time (`machine_speed`) beside a
   given covariance, and is left out of predictions.
 - rough(x), a second Matern-5/2 with fixed short length and variance, models steps.
 - Length scales, variance, noise and the scales of drift maximise the log posterior (L-BFGS, gradient
@@ -91,7 +91,7 @@ class GaussianProcess:
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
-    _slow: Array | None  # (n, n) the part of it that lasts for minutes, as far as it is learned
+    _slow: Array | None  # (n, n) the part of it that lasts for minutes or more, as it is learned
     _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
     kernel: Kernel
@@ -175,7 +175,10 @@ class GaussianProcess:
         ).condition()
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each target's drift over minutes (n,) and its error (n,), in units of the targets."""
+        """Return each target's lasting drift (n,) and its error (n,), in units of the targets.
+
+        It is that over minutes and, with several machines, also their own.
+        """
         drift = self._drift if self._slow is None else self._slow
         if drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
@@ -280,7 +283,9 @@ def fit(
     variance: float = 1.0,
     drift: Array | None = None,
     at_s: Array | None = None,
+    nodes: Positions | None = None,
     drift_sd: float = 0.0,
+    node_sd: float = 0.0,
     rough_sd: float = 0.0,
 ) -> GaussianProcess:
     """Fit the most probable hyper-parameters, or take over those of another process.
@@ -294,7 +299,9 @@ def fit(
         variance: prior median of the variance of f, as a share of the targets' variance.
         drift: (n, n) covariance of machine drift that is known already.
         at_s: (n,) times of the evaluations in s; NaN if unknown.
+        nodes: (n,) numbers of the machines; None for a single one.
         drift_sd: prior median of the sd of the other drift; 0 for none.
+        node_sd: prior median of the sd of the machines' lasting speeds; 0 for a single one.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
@@ -309,6 +316,7 @@ def fit(
         variance=variance,
         noise_sd=noise.sd / factor,
         drift_sd=0.0 if at_s is None else drift_sd / factor,
+        node_sd=0.0 if at_s is None else node_sd / factor,
     )
     moments = None if drift is None else drift / factor**2
     rough = (rough_sd / factor) ** 2
@@ -316,8 +324,7 @@ def fit(
     if rough:
         fixed = rough * roughness(vectors, vectors) + (0.0 if moments is None else moments)
     times = np.full(len(targets), np.nan) if at_s is None else at_s
-    away_s = machine_speed.away(times, times)
-    np.fill_diagonal(away_s, 0.0)
+    away_s = machine_speed.among(times, nodes)
     if like is not None and len(like.hyperparameters.drift) == len(middle.drift):
         best, height, kernel = like.hyperparameters_in(factor), math.nan, like.kernel
     else:
@@ -330,9 +337,11 @@ def fit(
     ahead, slow = np.zeros(len(targets)), None
     if best.drift:
         parts = best.drift_parts(away_s)
-        learned, slow = np.asarray(sum(parts)), parts[-1]
+        learned, slow = np.asarray(sum(parts)), np.asarray(sum(parts[1:]))
         moments = learned if moments is None else moments + learned
-        ahead = np.asarray(sum(best.drift_parts(machine_speed.away(times, _next_s(times))[:, 0])))
+        if nodes is None:  # on several machines, it is not known where the next one will be
+            next_s = machine_speed.away(times, _next_s(times))[:, 0]
+            ahead = np.asarray(sum(best.drift_parts(next_s)))
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,

@@ -182,6 +182,9 @@ def _append(seen: History, earlier: WarmStart) -> History:
         targets=np.concatenate([seen.targets, earlier.targets]),
         errors=np.concatenate([seen.errors, earlier.errors]),
         at_s=np.concatenate([seen.at_s, unknown]),
+        nodes=None
+        if seen.nodes is None
+        else np.concatenate([seen.nodes, np.full(len(earlier.errors), -1)]),
         log_cpu_per_request=np.concatenate([seen.log_cpu_per_request, unknown]),
         earlier=len(earlier.targets),
     )

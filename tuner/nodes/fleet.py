@@ -1,0 +1,145 @@
+"""Machines that measure for one study: they must be alike, and each measures whole rounds.
+
+A difference between default and best counts within a round, and a round is measured on one machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tuner.errors import NodeLost, TunerError, UsageError
+from tuner.evaluation.evaluation import Evaluation
+from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.values.configuration import Configuration
+
+END_S = 30.0
+
+
+class Node(Protocol):
+    """One machine's `MeasuringNode`, from elsewhere; every call may raise NodeLost."""
+
+    name: str
+
+    def open(self, first: Configuration) -> Mapping[str, Any]:
+        """See `MeasuringNode.open`."""
+
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+        """See `MeasuringNode.evaluate`."""
+
+    def evaluate_at(
+        self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+    ) -> Evaluation:
+        """See `MeasuringNode.evaluate_at`."""
+
+    def open_rounds(
+        self, arms: Mapping[str, Configuration], *, latency_s: float
+    ) -> Sequence[str]:
+        """See `MeasuringNode.open_rounds`."""
+
+    def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
+        """See `MeasuringNode.round`."""
+
+    def close_rounds(self) -> None:
+        """See `MeasuringNode.close_rounds`."""
+
+
+def check_alike(told: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UsageError, with the first difference, unless all machines told the same facts."""
+    (first, wanted), *others = told.items()
+    for name, facts in others:
+        for what, found, expected in _differences(facts, wanted):
+            raise UsageError(
+                f"--workers: the machines {first} and {name} differ in {what} ({expected} and {found}), "
+                "so trials on them cannot be compared; use machines that are alike"
+            )
+
+
+def _differences(
+    facts: Mapping[str, Any], wanted: Mapping[str, Any], inside: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in {**wanted, **facts}:
+        one, other = facts.get(key), wanted.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _differences(one, other, f"{inside}{key} ")
+        elif one != other:
+            yield f"{inside}{key}", one, other
+
+
+class FleetRounds:
+    """Rounds that several machines measure at once (`verification.MeasuresRounds`).
+
+    Each machine measures round after round; `round` returns the one that is done next.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        arms: Mapping[str, Configuration],
+        *,
+        latency_s: float,
+        first: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """Begin at the round `first`, which names the streams of arrivals."""
+        self._nodes = nodes
+        self._configurations = arms
+        self._latency_s = latency_s
+        self._streams = itertools.count(first)
+        self._say = say
+        self._done: queue.SimpleQueue[Mapping[str, Evaluation] | Exception] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._measure, args=[node], daemon=True) for node in nodes
+        ]
+        self._left = len(nodes)
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return tuple(self._configurations)
+
+    def __enter__(self) -> FleetRounds:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(END_S)
+
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+        """Yield one evaluation per arm, all on the same machine.
+
+        Raises:
+            TunerError: no machine is left.
+        """
+        while True:
+            done = self._done.get()
+            if not isinstance(done, Exception):
+                break
+            if not isinstance(done, NodeLost):
+                raise done
+            self._left -= 1
+            self._say(f"a machine was lost: {done}")
+            if not self._left:
+                raise TunerError("no machine is left to measure on")
+        for role in arms:
+            yield role, done[role]
+
+    def _measure(self, node: Node) -> None:
+        try:
+            for said in node.open_rounds(self._configurations, latency_s=self._latency_s):
+                self._say(f"{node.name}: {said}")
+            order = list(self._configurations)
+            while not self._ending.is_set():
+                found = node.round(order, stream=next(self._streams))
+                self._done.put(dict(found))
+                order.reverse()
+            node.close_rounds()
+        except Exception as error:  # noqa: BLE001  it is raised where rounds are asked for
+            self._done.put(error)

@@ -1,0 +1,58 @@
+"""Machines of a study: taken before it, opened once its inputs are known."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from serving.errors import ServingError
+from tuner.errors import UsageError
+from tuner.evaluation.evaluator import Evaluator
+from tuner.nodes.fleet import Node, check_alike
+from tuner.nodes.measuring_node import facts
+from tuner.settings.study import StudySettings
+from tuner.study.preparation import StudyInputs
+
+
+@contextlib.contextmanager
+def open_fleet(settings: StudySettings) -> Iterator[Sequence[Node]]:
+    """Take the machines of `--workers`, or none.
+
+    Raises:
+        UsageError: they cannot be had.
+    """
+    if settings.search.workers is None:
+        yield ()
+        return
+    from tuner.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
+
+    try:
+        fleet = RayFleet.open(settings.search.workers, settings)
+    except ServingError as error:
+        raise UsageError(f"--workers {settings.search.workers}: {error}") from error
+    with fleet:
+        yield fleet.nodes
+
+
+def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
+    """Start the engines of all machines, and end this one's; return notes on its responses.
+
+    Raises:
+        UsageError: the machines differ.
+    """
+    if not nodes:
+        return []
+    note = evaluator.check_responses()
+    evaluator.stop_engine()
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        told = list(threads.map(lambda node: node.open(inputs.problem.default), nodes))
+    here = {
+        "limits": inputs.served.limits,
+        "payloads": inputs.payloads.description,
+        **facts(inputs.target),
+    }
+    check_alike(
+        {"this machine": here} | {node.name: one for node, one in zip(nodes, told, strict=True)}
+    )
+    return [] if note is None else [note]
