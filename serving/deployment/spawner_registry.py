@@ -35,7 +35,7 @@ def spawner_factory(settings: ServingSettings) -> Callable[[], Spawner]:
         engine = RayCluster(cluster, credentials, replica.image)
         machines = Machines(engine, credentials, timeout_s=cluster.node_timeout_s)
         return functools.partial(NodeSpawner, machines)
-    return ProcessSpawner
+    return functools.partial(ProcessSpawner, has_own_limits=replica.limits == "each")
 
 
 class SpawnerRegistry:

@@ -29,6 +29,12 @@ class ReplicaSettings:
     Default process: it starts in tens of milliseconds, without other software (docs/containers.md,
     docs/machines.md).
     """
+    limits: Literal["each", "pod"] = setting("each", live=False)
+    """What is limited: each replica by its own control group (`each`), or the server by its pod (`pod`).
+
+    With `pod`, `cpu` and `memory_mb` only say what each replica is meant to use: whoever starts the
+    server limits it as a whole, as `tune --for kubernetes` does. Default each.
+    """
     image: str | None = setting(None, live=False)
     """Image of replicas if `spawner` is docker. Default none: the one that `make images` builds."""
     max_response_mb: int = setting(256, "MiB", 1, 2047, live=False)

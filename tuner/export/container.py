@@ -18,6 +18,8 @@ from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
+from tuner.launching import pod
+from tuner.launching.pod import TEMPORARY_MB, ResourceRequirements
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import StudyRecord
 
@@ -34,28 +36,7 @@ START_S = 60
 MAX_NAME = 50
 """Maximum length of a name: a Service allows 63 characters, including suffixes."""
 
-GATEWAY_CPU = 1.0
-GATEWAY_MB = 256
-"""Memory for the gateway and fork server (75 to 140 MiB) and for requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
-RUNTIME_MB = {
-    "torch": 512,
-    "tensorflow": 768,
-    "xgboost": 128,
-    "lightgbm": 128,
-    "catboost": 128,
-    "mlflow": 256,
-}
-TEMPORARY_MB = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRequirements:
-    """Resources of one server, with their calculation in words."""
-
-    cpu: float
-    memory_mb: int | None
-    lines: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +82,7 @@ def describe(
     record, kind = subject.record, subject.model.kind
     model, needed = _place_model(subject, models), needs(subject)
     taken = knobs.take_settings(without=("accelerator.clock_mhz", "accelerator.share"))
-    settings = {**taken, "replica.spawner": "process", **record.told}
+    settings = {**taken, "replica.spawner": "process", "replica.limits": "pod", **record.told}
     told = [f"Settings of study {record.name}, mounted at {SETTINGS} in the container."]
     trust = ["--trust"] if record.is_trusted else []
     # All addresses are the container's own: the file publishes its ports.
@@ -124,33 +105,8 @@ def describe(
 
 def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
     """Return the resources for the gateway and all replicas."""
-    knobs = Knobs(subject.advice.configuration)
-    count = knobs.whole("replica.count")
-    each = knobs.maybe("replica.cpu")
-    why = ""
-    if each is None:
-        each = knobs.whole("replica.threads")
-        why = " (a core for each thread, as the study sets no limit)"
-    cpu = count * each + GATEWAY_CPU
-    replicas = f"{count} x {each:g}{why} of the replicas"
-    lines = [f"CPU: {replicas} + {GATEWAY_CPU:g} of the gateway = {cpu:g} cores."]
-    cores = cores_of(subject)
-    if cores is not None and cpu > cores:
-        cpu = float(cores)
-        lines.append(f"The study's machine had {cores}, so no more were measured.")
-    limit_mb = knobs.maybe("replica.memory_mb")
-    cache_mb = knobs.whole("cache.capacity_mb") if has_cache else 0
-    if limit_mb is None:
-        lines.append("Memory: the study sets no limit, so none is set here.")
-        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=lines)
-    own_mb = GATEWAY_MB + RUNTIME_MB.get(subject.model.kind, 0) + cache_mb
-    memory_mb = int(count * limit_mb + own_mb + TEMPORARY_MB)
-    cached = f" (its cache {cache_mb})" if cache_mb else ""
-    lines.append(
-        f"Memory: {count} x {limit_mb} of the replicas + {own_mb} of gateway and template{cached} "
-        f"+ {TEMPORARY_MB} of /tmp = {memory_mb} MiB."
-    )
-    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=lines)
+    configuration, kind = subject.advice.configuration, subject.model.kind
+    return pod.needs(configuration, kind, cores=cores_of(subject), has_cache=has_cache)
 
 
 def cores_of(subject: ExportInput) -> int | None:
@@ -182,6 +138,8 @@ def _remarks(
 
 def caution(record: StudyRecord, configuration: Configuration) -> str | None:
     """Return a warning that per-replica limits are not enforced, or None without limits."""
+    if record.limits == "pod":  # it was measured as it is exported
+        return None
     knobs = Knobs(configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []

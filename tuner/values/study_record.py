@@ -171,3 +171,8 @@ class StudyRecord:
     def spawner(self) -> str:
         """How Luthier's replicas are started (`replica.spawner`)."""
         return str(self.settings.get("target", {}).get("spawner") or "process")
+
+    @property
+    def limits(self) -> str:
+        """What was limited: each replica (`each`), or the whole server (`pod`)."""
+        return str(self.settings.get("target", {}).get("limits") or "each")

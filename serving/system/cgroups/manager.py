@@ -169,6 +169,14 @@ def group_of(pid: int) -> ControlGroup | None:
     return None
 
 
+def own_group() -> ControlGroup | None:
+    """Return the group of this process, for reading its counters, or None if there is none."""
+    for place in system_places()[:1]:
+        if all(parent.is_dir() for parent in place.parents.values()):
+            return _group_in(place.kind, place.parents, CgroupFiles())
+    return None
+
+
 def probe() -> CgroupSupport:
     """Report whether limits can be enforced, by creating a limited group."""
     limits = CgroupManager(process_identity.this_process().new_name())
