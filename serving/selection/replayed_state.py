@@ -18,7 +18,7 @@ class Feedback(NamedTuple):
     """A true label for a decision, as one gateway was told."""
 
     gateway: int
-    count: int
+    number: int
     """Number of this feedback among those of the gateway, from 1."""
     decision: Decision
     truth: TrueLabel
@@ -39,7 +39,7 @@ class ReplayedState(Generic[S]):
 
     def tell(self, feedback: Feedback) -> None:
         """Learn from feedback that this gateway was told, and that is to be written to the log."""
-        self._own[feedback.count] = feedback
+        self._own[feedback.number] = feedback
         self.live = self._policy.observe(self.live, feedback.decision, feedback.truth)
 
     def replay(self, place: int, feedback: Feedback) -> None:
@@ -49,11 +49,11 @@ class ReplayedState(Generic[S]):
         self.place = place
         self._replayed = self._policy.observe(self._replayed, feedback.decision, feedback.truth)
         is_own = feedback.gateway == self._gateway
-        if is_own and next(iter(self._own), 0) == feedback.count:
-            del self._own[feedback.count]  # the live state has it, in the same order
+        if is_own and next(iter(self._own), 0) == feedback.number:
+            del self._own[feedback.number]  # the live state has it, in the same order
         else:
             if is_own:
-                self._own.pop(feedback.count, None)
+                self._own.pop(feedback.number, None)
             self.live = self._with_own()
 
     def _with_own(self) -> S:

@@ -19,7 +19,7 @@ from tuner.errors import UsageError
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
 from tuner.launching import pod
-from tuner.launching.pod import TEMPORARY_MB, ResourceRequirements
+from tuner.launching.pod import ResourceRequirements
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import StudyRecord
 

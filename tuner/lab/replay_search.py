@@ -141,9 +141,7 @@ def make_evaluators(ground: PreparedTable, order: ReplaySpec, seed: int) -> list
     found = [whole]
     for number in range(1, order.nodes):
         rng = np.random.default_rng([_STREAM, seed, _NODE, number])
-        found.append(
-            dataclasses.replace(whole, rng=rng, node=str(number))
-        )
+        found.append(dataclasses.replace(whole, rng=rng, node=str(number)))
     for one in found if order.perturbations.node_sd else ():
         one.slowness = float(one.rng.normal(0.0, order.perturbations.node_sd))
     return found

@@ -129,9 +129,7 @@ class PodLimiter:
 class Pod:
     """Control group of one whole server."""
 
-    def __init__(
-        self, group: ControlGroup, groups: CgroupManager, kind: str, cores: int
-    ) -> None:
+    def __init__(self, group: ControlGroup, groups: CgroupManager, kind: str, cores: int) -> None:
         self._group = group
         self._groups = groups
         self._kind = kind

@@ -9,7 +9,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tuner.errors import NodeLost, TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
@@ -35,9 +35,7 @@ class Node(Protocol):
     ) -> Evaluation:
         """See `MeasuringNode.evaluate_at`."""
 
-    def open_rounds(
-        self, arms: Mapping[str, Configuration], *, latency_s: float
-    ) -> Sequence[str]:
+    def open_rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> Sequence[str]:
         """See `MeasuringNode.open_rounds`."""
 
     def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
@@ -102,7 +100,7 @@ class FleetRounds:
         """Names of the arms."""
         return tuple(self._configurations)
 
-    def __enter__(self) -> FleetRounds:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -141,5 +139,5 @@ class FleetRounds:
                 self._done.put(dict(found))
                 order.reverse()
             node.close_rounds()
-        except Exception as error:  # noqa: BLE001  it is raised where rounds are asked for
+        except Exception as error:
             self._done.put(error)

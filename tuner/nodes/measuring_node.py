@@ -22,6 +22,7 @@ from tuner.settings.study import StudySettings
 from tuner.store.event_log import EventLog
 from tuner.study import preparation, targets, verification
 from tuner.study.progress import Terminal
+from tuner.study.target import Target
 from tuner.values.configuration import Configuration
 
 
@@ -95,7 +96,7 @@ class MeasuringNode:
         self._evaluator.close()
 
 
-def facts(target: targets.Target) -> dict[str, Any]:
+def facts(target: Target) -> dict[str, Any]:
     """Return the machine, versions and model files that must be the same on all machines.
 
     Raises:
@@ -110,4 +111,3 @@ def facts(target: targets.Target) -> dict[str, Any]:
         raise UsageError(f"a file of the model cannot be read: {error}") from error
     files = {path: entry.digest for path, entry in manifest.items()}
     return {"luthier": __version__, "host": host, "versions": here["versions"], "files": files}
-

@@ -55,9 +55,7 @@ class RayNode:
         """See `MeasuringNode.evaluate_at`."""
         return self._named(self._call("evaluate_at", dict(configuration), load, seconds))
 
-    def open_rounds(
-        self, arms: Mapping[str, Configuration], *, latency_s: float
-    ) -> Sequence[str]:
+    def open_rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> Sequence[str]:
         """See `MeasuringNode.open_rounds`."""
         plain = {role: dict(one) for role, one in arms.items()}
         said: Sequence[str] = self._call("open_rounds", plain, latency_s)
@@ -65,9 +63,7 @@ class RayNode:
 
     def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
         """See `MeasuringNode.round`."""
-        return [
-            (role, self._named(one)) for role, one in self._call("round", tuple(arms), stream)
-        ]
+        return [(role, self._named(one)) for role, one in self._call("round", tuple(arms), stream)]
 
     def close_rounds(self) -> None:
         """See `MeasuringNode.close_rounds`."""

@@ -64,9 +64,7 @@ class RunningTrial:
 class StudyStore:
     """One study in one storage; see `create` and `open_study`."""
 
-    def __init__(
-        self, study: optuna.Study, where: str, storage: RDBStorage | None = None
-    ) -> None:
+    def __init__(self, study: optuna.Study, where: str, storage: RDBStorage | None = None) -> None:
         self.study = study
         self._where = where
         self._storage = storage

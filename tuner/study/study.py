@@ -22,6 +22,7 @@ from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
 from tuner.launching import machine
 from tuner.measurement.measurement_warnings import warnings_of
+from tuner.nodes.opening import begin_on, open_fleet
 from tuner.report import files as report_files
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
@@ -38,7 +39,6 @@ from tuner.study import (
     verification,
     warm_start,
 )
-from tuner.nodes.opening import begin_on, open_fleet
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable

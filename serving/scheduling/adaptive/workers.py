@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
 MAX_UNFINISHED = 16
 """Maximum number of batches with a far worker, which are lost with it."""
 

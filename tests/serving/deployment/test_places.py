@@ -56,7 +56,9 @@ def test_new_settings_keep_no_replica_that_must_leave():
     with gateway({"replica.count": 1}, home) as running:
         leaving = home.replicas[0].leaving
         running.loop.call_soon_threadsafe(leaving.set_result, "its machine is to be emptied")
-        status, _ = running.json("PATCH", "/admin/settings", {"replica.count": 2}, admin=True)
+        status, _ = running.json(
+            "PATCH", "/admin/settings", {"settings": {"replica.count": 2}}, admin=True
+        )
         assert status == 200
         _wait_for(running, lambda states: list(states.values()) == ["ready", "ready"])
         assert 1 not in _states(running)

@@ -28,7 +28,7 @@ def feedback(gateway, count, chosen, right):
 @st.composite
 def histories(draw):
     """What each gateway is told and hears, in an order that a log allows."""
-    told = {gateway: 0 for gateway in (1, 2)}
+    told = dict.fromkeys((1, 2), 0)
     steps, waiting = [], {1: [], 2: []}
     for _ in range(draw(st.integers(0, 25))):
         gateway = draw(st.sampled_from((1, 2)))
@@ -37,7 +37,10 @@ def histories(draw):
             continue
         told[gateway] += 1
         one = feedback(
-            gateway, told[gateway], draw(st.sampled_from((0, 1, 2))), draw(st.sampled_from((0, 1, 2)))
+            gateway,
+            told[gateway],
+            draw(st.sampled_from((0, 1, 2))),
+            draw(st.sampled_from((0, 1, 2))),
         )
         waiting[gateway].append(one)
         steps.append(("tell", one))

@@ -8,7 +8,7 @@ import yaml
 from serving import __version__
 from serving.settings import ServingSettings, sources
 from tests.tuner.export.conftest import STUDY, of_model, own_model, texts_of, with_best
-from tuner.export import container, kubernetes
+from tuner.export import kubernetes
 
 CONTAINERS = ("compose", "kubernetes", "kserve")
 TWO = with_best(replica__count=2, replica__cpu=0.5, replica__memory_mb=128)
@@ -58,7 +58,7 @@ def test_a_cache_and_a_large_runtime_are_memory(tmp_path):
     assert service(with_best(TWO, cache__capacity_mb=100))["mem_limit"] == "676m"
     card = own_model(tmp_path / "net.pt2", kind="torch")
     study = of_model(card, str(tmp_path / "net.pt2"), TWO)
-    more = container.RUNTIME_MB["torch"]
+    more = pod.RUNTIME_MB["torch"]
     assert service(study, card=card)["mem_limit"] == f"{576 + more}m"
 
 

@@ -2,8 +2,8 @@
 
 A target's noise has four parts: host slowdown, as far as CPU times show it; the machines' drift over
 seconds and minutes and their own speeds, and differences between evaluations, learned under priors; and
-error within the evaluation, shrunk towards the common value. One evaluation more changes the hyper-parameters little, so
-with many, they are those of the first ones.
+error within the evaluation, shrunk towards the common value. One evaluation more changes the
+hyper-parameters little, so with many, they are those of the first ones.
 """
 
 from __future__ import annotations
