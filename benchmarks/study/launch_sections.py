@@ -284,8 +284,7 @@ def review_section(
             name=name,
             title=title,
             claim=claim,
-            short=f"best over first: {min(rises):.2f} to {max(rises):.2f} x; last over best: "
-            f"{min(falls):.2f} to {max(falls):.2f} x",
+            short=f"best over first: {_span(rises)}; last over best: {_span(falls)}",
             sure=f"{len(told)} curves, two launches each in opposite order",
             found=tuple(f"{sentence}." for sentence in told),
             picture=svg.picture(list(panels.values()), columns=COLUMNS) if panels else None,
@@ -310,6 +309,10 @@ def review_section(
         )
 
     return section
+
+
+def _span(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f} x" if ratios else "–"
 
 
 def _form(unit: Mapping[str, Any]) -> str:
