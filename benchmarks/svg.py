@@ -15,7 +15,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 GREY = "#888888"
 WIDTH, HEIGHT = 300, 210
 """Of a panel's inside."""
-LEFT, TOP, RIGHT, BOTTOM = 58, 34, 16, 46
+LEFT, TOP, RIGHT, BOTTOM = 64, 34, 16, 46
 """Room around it."""
 LEGEND = 16
 """Height of a row of the legend, which stands under the panel."""
@@ -171,6 +171,8 @@ class Panel:
 
     def text(self, number: int) -> str:
         """The panel as SVG around its own origin; `number` makes its clip path unique."""
+        # Left of the widest number, where a digit is some 6 wide.
+        title_at = max(44, 14 + 6 * max(map(len, self._y.texts()), default=0))
         inside = f'<clipPath id="p{number}"><rect width="{WIDTH}" height="{HEIGHT}"/></clipPath>'
         parts = [
             inside,
@@ -190,7 +192,7 @@ class Panel:
         parts += [
             f'<text x="{WIDTH / 2}" y="{HEIGHT + 34}" text-anchor="middle">{html.escape(self._x.title)}</text>',
             (
-                f'<text transform="translate(-44 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
+                f'<text transform="translate({-title_at} {HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
                 f"{html.escape(self._y.title)}</text>"
             ),
             f'<g clip-path="url(#p{number})">',

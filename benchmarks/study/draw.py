@@ -123,11 +123,12 @@ def first_table(sections: Sequence[Section]) -> str:
 def text_of(section: Section) -> str:
     """Return one section of the page."""
     sentences = "".join(f"- {sentence}\n" for sentence in section.found)
+    sentences += "\n" * bool(sentences)
     picture = f"![{section.title}](study/{section.name}.svg)\n\n" if section.picture else ""
     tables = "\n\n".join(table.text() for table in section.tables)
     return (
         f"## {section.title}\n\nClaim: {section.claim}.\n\nFound: {section.short} ({section.sure}).\n\n"
-        f"{sentences}\n{picture}{tables}\n"
+        f"{sentences}{picture}{tables}\n"
     )
 
 

@@ -224,6 +224,7 @@ def review_section(
     def section(data: Sequence[Row]) -> Section:
         panels: dict[str, svg.Panel] = {}
         rows, told = [], []
+        rises, falls = [], []
         for one in data:
             unit = one["unit"]
             by_value = findings.by_key(one["launches"], knob)
@@ -236,6 +237,8 @@ def review_section(
             label = _form(unit)
             first, top = min(rate), max(rate, key=rate.__getitem__)
             last = max(rate)
+            rises.append(rate[top] / rate[first])
+            falls.append(rate[last] / rate[top])
             told.append(
                 f"{unit['model']}, {label}: {rate[top] / rate[first]:.2f} x from {first} to {top}"
                 + ("" if top == last else f", {rate[last] / rate[top]:.2f} x from there to {last}")
@@ -281,8 +284,9 @@ def review_section(
             name=name,
             title=title,
             claim=claim,
-            short="; ".join(told),
-            sure="two launches each, in opposite order",
+            short=f"best over first: {_span(rises)}; last over best: {_span(falls)}",
+            sure=f"{len(told)} curves, two launches each in opposite order",
+            found=tuple(f"{sentence}." for sentence in told),
             picture=svg.picture(list(panels.values()), columns=COLUMNS) if panels else None,
             tables=(
                 Table(
@@ -305,6 +309,10 @@ def review_section(
         )
 
     return section
+
+
+def _span(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f} x" if ratios else "–"
 
 
 def _form(unit: Mapping[str, Any]) -> str:

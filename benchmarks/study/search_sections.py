@@ -123,7 +123,7 @@ def gains(data: Sequence[Row]) -> Section:
         title="Gain of the guided over the random search",
         claim="Bayesian optimisation beats random search, and the more, the higher the concurrency (abstract, "
         "conclusion), or the lower (introduction)",
-        short=f"{_tally(known, 'gpy')} {short}",
+        short=f"{_tally(known, 'gpy')} {short[0].upper()}{short[1:]}",
         sure=f"{len(known)} searches with 50 trials each; 95 % intervals over searches",
         found=(
             *found,
@@ -305,11 +305,12 @@ def _gain_panel(name: str, units: Sequence[tuple[Row, Ratio]]) -> svg.Panel:
         for one, _ in units
         if (value := findings.as_studied(one)) is not None
     ]
-    values = [ratio.value for _, ratio in units] + [value for _, value in seen]
+    ends = [end or 1.0 for _, ratio in units for end in (ratio.interval.low, ratio.interval.high)]
+    values = ends + [value for _, value in seen]
     panel = svg.Panel(
         name,
         svg.linear("concurrent requests", [one["unit"]["concurrency"] for one, _ in units]),
-        svg.linear("random / gpy", [1.2 * max(values), 1.0]),
+        svg.linear("random / gpy", [*values, 1.0], from_zero=False),
     )
     panel.level(1.0, svg.GREY)
     panel.dots(seen, HALF, opacity=0.7, name="as the study compared")

@@ -43,8 +43,12 @@ class Section:
 
 
 def ratio_text(found: Ratio | None) -> str:
-    """Return a ratio with its interval, or a dash."""
-    return "–" if found is None else f"{found.value:.3g} ({formatting.interval(found.interval)})"
+    """Return a ratio with its interval, or a dash, or that both winners are the same."""
+    if found is None:
+        return "–"
+    if found.interval.low == found.interval.high == 1:
+        return "same"
+    return f"{found.value:.3g} ({formatting.interval(found.interval)})"
 
 
 def knobs_of(configuration: Mapping[str, Any]) -> str:
