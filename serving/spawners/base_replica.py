@@ -54,6 +54,10 @@ class BaseReplica:
         """See `Replica.root_of`."""
         return root
 
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """See `Replica.set_limits`."""
+        raise NotImplementedError
+
     def usage(self) -> Usage:
         """Return the resource usage so far, or the last known usage once the group is gone."""
         if self.group is not None and not self.ended.done():

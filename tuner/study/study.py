@@ -22,7 +22,6 @@ from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
 from tuner.launching import machine
 from tuner.measurement.measurement_warnings import warnings_of
-from tuner.nodes.opening import begin_on, open_fleet
 from tuner.report import files as report_files
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
@@ -42,6 +41,7 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
+from tuner.study.nodes.opening import begin_on, open_fleet
 from tuner.study.parallel_search import ParallelSearch
 from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
 from tuner.study.progress import StudyPlan, Terminal

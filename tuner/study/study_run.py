@@ -16,13 +16,13 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
 from tuner.measurement import comparison, sequential
-from tuner.nodes.fleet import FleetRounds, Node
 from tuner.settings.study import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import final_selection, study_files, verification
 from tuner.study.budget import MAX_SHORTLIST, OPEN_LOADS
+from tuner.study.nodes.fleet import FleetRounds, Node
 from tuner.study.preparation import StudyInputs, needs_of
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal

@@ -164,7 +164,8 @@ class Node:
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             self._link.send({"id": number, "do": do, **facts})
-            return await future
+            answer: dict[str, Any] = await future
+            return answer
         finally:
             self._waiting.pop(number, None)
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from serving.errors import ServingError
 from tuner.errors import UsageError
 from tuner.evaluation.evaluator import Evaluator
-from tuner.nodes.fleet import Node, check_alike
-from tuner.nodes.measuring_node import facts
 from tuner.settings.study import StudySettings
+from tuner.study.nodes.fleet import Node, check_alike
+from tuner.study.nodes.measuring_node import facts
 from tuner.study.preparation import StudyInputs
 
 
@@ -25,7 +25,7 @@ def open_fleet(settings: StudySettings) -> Iterator[Sequence[Node]]:
     if settings.search.workers is None:
         yield ()
         return
-    from tuner.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
+    from tuner.study.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
 
     try:
         fleet = RayFleet.open(settings.search.workers, settings)

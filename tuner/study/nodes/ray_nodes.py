@@ -15,8 +15,8 @@ from serving.spawners.node.ray_cluster import check_token
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
-from tuner.nodes.measuring_node import MeasuringNode
 from tuner.settings.study import StudySettings
+from tuner.study.nodes.measuring_node import MeasuringNode
 from tuner.values.configuration import Configuration
 
 os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
