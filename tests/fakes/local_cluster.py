@@ -30,6 +30,7 @@ class LocalCluster:
     def __init__(self, credentials, folder, *, count=1, spawner="process", timeout_s=2.0):
         self.agents = []
         self.seats = []
+        self.avoided = []
         self._first = {
             "credentials": credentials._asdict(),
             "host": "127.0.0.1",
@@ -62,6 +63,9 @@ class LocalCluster:
     def use_only(self, *numbers):
         """Give places on these agents only, from now on."""
         self._able = list(numbers)
+
+    def avoid(self, address):
+        self.avoided.append(address.node)
 
     async def close(self):
         for agent in self.agents:

@@ -298,20 +298,22 @@ class Pool:
         log.warning(
             "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
         )
-        if was == "ready":
+        if was == "ready" and not ended.together:
             has_answered = member.connection is not None and member.connection.has_answered
             self._failures = 0 if has_answered else self._failures + 1
         self._keep_count()
 
     # Replacement
 
-    def _lacks_replicas(self) -> bool:
+    def _lacking(self) -> int:
+        """Return how many replicas are to be started."""
+        if self._closing or self._applying:
+            return 0
         staying = sum(
             member.state in {"starting", "ready"} and not member.evicted
             for member in self._members.values()
         )
-        is_steady = not self._closing and not self._applying
-        return is_steady and staying < self._settings.replica.count
+        return max(0, self._settings.replica.count - staying)
 
     def _evict(self, member: Member, reason: str) -> None:
         """Replace a replica whose machine is to be emptied; it leaves once there is another."""
@@ -321,25 +323,31 @@ class Pool:
             self._keep_count()
 
     def _keep_count(self) -> None:
-        if (self._restart is None or self._restart.done()) and self._lacks_replicas():
+        if (self._restart is None or self._restart.done()) and self._lacking():
             self._restart = asyncio.create_task(self._start_missing(), name="restart replicas")
 
     async def _start_missing(self) -> None:
-        while self._lacks_replicas():
+        while count := self._lacking():
             if self._failures:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
                 await asyncio.sleep(min(MAX_BACKOFF_S, delay_s))
-            try:
-                await self._start_many(1, self._settings, is_replacement=True)
-            except ServingError as error:
-                self._failures += 1
-                log.warning("replica did not start", extra={"error": str(error)})
-            except Exception:  # e.g. no descriptor left: restarts must go on
-                self._failures += 1
-                log.exception("replica did not start")
-        grace_s = self._settings.replica.hang_timeout_s
-        evicted = [member for member in self._members.values() if member.evicted]
-        await asyncio.gather(*(self._retire(member, grace_s) for member in evicted))
+            started = await asyncio.gather(*(self._replace() for _ in range(count)))
+            self._failures += not all(started)
+
+    async def _replace(self) -> bool:
+        """Start a replica, for one that must leave if there is one; return whether it started."""
+        try:
+            await self._start_many(1, self._settings, is_replacement=True)
+        except ServingError as error:
+            log.warning("replica did not start", extra={"error": str(error)})
+            return False
+        except Exception:  # e.g. no descriptor left: restarts must go on
+            log.exception("replica did not start")
+            return False
+        evicted = [m for m in self._members.values() if m.evicted and m.state != "draining"]
+        if evicted:
+            await self._retire(evicted[0], self._settings.replica.hang_timeout_s)
+        return True
 
     async def _stop_restart(self) -> None:
         if self._restart is not None:

@@ -168,6 +168,7 @@ class Session:
                 ready_timeout_s=min(_MAX_START_S, float(message["ready_timeout_s"])),
                 accelerator=AcceleratorSettings(**message["accelerator"]),
                 spec=messages.spec_from_json(message["spec"]),
+                gpu=message["gpu"],
             )
         )
         try:

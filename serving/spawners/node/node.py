@@ -185,6 +185,7 @@ class Node:
         memory_mb: int | None,
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
+        gpu: str | None,
         spec: Mapping[str, Any] | None,
     ) -> None:
         """Start a replica and connect to it.
@@ -202,6 +203,7 @@ class Node:
             memory_mb=memory_mb,
             ready_timeout_s=ready_timeout_s,
             accelerator={"device": accelerator.device, "share": accelerator.share},
+            gpu=gpu,
             spec=spec,
         )
         replica.pid = told["pid"]

@@ -32,6 +32,7 @@ class RaySeat:
         self._number = number
         self._cluster = cluster
         self.address = Address("", "", 0)
+        self.node_id = ""
         self.gpu: str | None = None
         self.leaving: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -59,6 +60,7 @@ class RayCluster:
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._on_waiting: dict[int, Callable[[str], None]] = {}
         self._ready: asyncio.Future[None] | None = None
+        self._node_ids: dict[Address, str] = {}
 
     async def open(self) -> None:
         """Start the steward and connect to Ray.
@@ -110,6 +112,10 @@ class RayCluster:
         if self._seats.pop(number, None) is not None:
             self._order({"do": "give_back", "seat": number})
 
+    def avoid(self, address: Address) -> None:
+        """See `Cluster.avoid`."""
+        self._order({"do": "avoid", "node": self._node_ids.pop(address)})
+
     async def close(self) -> None:
         """End the steward, and with it all reservations and agents. May be called again."""
         steward, self._steward = self._steward, None
@@ -145,14 +151,15 @@ class RayCluster:
             self._ready.set_result(None)
         elif kind == "seat" and waiting is not None and not waiting.done():
             seat = self._seats[number]
-            seat.address = Address(event["node"], event["host"], event["port"])
+            seat.address = Address(event["name"], event["host"], event["port"])
+            seat.node_id = self._node_ids[seat.address] = event["node"]
             seat.gpu = event["gpu"]
             waiting.set_result(None)
         elif kind == "waiting" and number in self._on_waiting:
             self._on_waiting[number](event["text"])
         elif kind == "leaving":
             for seat in self._seats.values():
-                if seat.address.node == event["node"] and not seat.leaving.done():
+                if seat.node_id == event["node"] and not seat.leaving.done():
                     seat.leaving.set_result(event["text"])
         elif kind == "failed" and number:
             if waiting is not None and not waiting.done():

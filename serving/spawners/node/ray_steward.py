@@ -4,8 +4,9 @@
 
 It is a process of its own, as Ray installs signal handlers, cannot be forked, and ends its process
 once the head has been away for long. On the control channel it receives first {"address",
-"strategy", "agent"}, then {"do": "seat", "seat", "cpu", "memory_mb", "gpu"} and {"do":
-"give_back", "seat"}. It sends {"event": "ready"}, {"event": "seat", "seat", "node", "host",
+"strategy", "agent"}, then {"do": "seat", "seat", "cpu", "memory_mb", "gpu"}, {"do": "give_back",
+"seat"}, and {"do": "avoid", "node"} of a machine that the gateway has lost, which Ray takes up to a
+minute to notice. It sends {"event": "ready"}, {"event": "seat", "seat", "node", "name", "host",
 "port", "gpu"}, {"event": "waiting", "seat", "text"}, {"event": "leaving", "node", "text"} and
 {"event": "failed", "text"}; the last, with "seat", says that this seat cannot be had.
 
@@ -49,6 +50,8 @@ _PLACED_S = 2.0
 _PERIOD_S = 0.02
 _WATCH_S = 1.0
 _SHARE_OF_NODE = 1e-3
+_AVOIDED_S = 90.0
+"""Seconds in which a lost machine is the last choice: longer than Ray takes to notice."""
 
 
 class AgentActor:
@@ -90,6 +93,10 @@ class Steward:
         self._groups: dict[int, PlacementGroup] = {}
         self._holders: dict[int, Any] = {}
         self._nodes: dict[int, str] = {}
+        """Machine of each seat that is reserved, or is being reserved there."""
+        self._avoided: dict[str, float] = {}
+        """When a machine was lost, on the monotonic clock."""
+        self._placing: set[int] = set()
         self._given_back: set[int] = set()
         self._agents: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -108,7 +115,10 @@ class Steward:
             while True:
                 for order in self._orders():
                     if order["do"] == "seat":
+                        self._placing.add(order["seat"])
                         threading.Thread(target=self._seat, args=[order], daemon=True).start()
+                    elif order["do"] == "avoid":
+                        self._avoided[order["node"]] = time.monotonic()
                     else:
                         self._give_back(order["seat"])
                 while not self._told.empty():
@@ -125,17 +135,35 @@ class Steward:
         seat = order["seat"]
         try:
             found = self._place(order)
-            if found is None:
+            if found is None or not self._is_wanted(seat):
+                self._remove(seat)
                 return
             node, gpu = found
             host, port = self._agent(node)
         except Exception as error:  # Ray raises many kinds
-            self._give_back(seat)
+            self._remove(seat)
             text = str(error).strip().splitlines() or [repr(error)]
             self._told.put({"event": "failed", "seat": seat, "text": text[-1]})
             return
-        name = {"node": node, "host": host, "port": port, "gpu": gpu}
+        name = {
+            "node": node,
+            "name": self._name(node, host),
+            "host": host,
+            "port": port,
+            "gpu": gpu,
+        }
         self._told.put({"event": "seat", "seat": seat, **name})
+
+    def _is_wanted(self, seat: int) -> bool:
+        """Whether a seat that is reserved was not given back meanwhile; from now on, that removes it."""
+        with self._lock:
+            self._placing.discard(seat)
+            return seat not in self._given_back
+
+    def _name(self, node: str, host: str) -> str:
+        """Return the address of a node, with a part of its id if others have the same one."""
+        same = [one for one in ray.nodes() if one["Alive"] and one["NodeManagerAddress"] == host]
+        return host if len(same) == 1 else f"{host}/{node[:6]}"
 
     def _place(self, order: Mapping[str, Any]) -> tuple[str, str | None] | None:
         """Reserve a bundle; return its node and GPU, or None if it was given back meanwhile."""
@@ -145,34 +173,20 @@ class Steward:
             bundle["memory"] = float(order["memory_mb"] << 20)
         if order["gpu"]:
             bundle["GPU"] = float(order["gpu"])
-        with self._lock:
-            pinned = {**bundle, **self._pin(bundle)}
-            group = placement_group([pinned], strategy="PACK")
-            self._groups[seat] = group
+        group = self._reserve(seat, bundle, tried := set[str]())
         begun_s, has_told = time.monotonic(), False
         while not group.wait(timeout_seconds=_WATCH_S):
             if seat in self._given_back:
-                self._remove(seat)
                 return None
-            if time.monotonic() - begun_s < _PLACED_S or has_told:
-                continue
-            has_told = True
-            if pinned != bundle:  # another machine may be the first with room
-                with self._lock:
+            if seat in self._nodes:  # the machine is full, or is lost and Ray has not noticed yet
+                with contextlib.suppress(Exception):
                     remove_placement_group(group)
-                    group = self._groups[seat] = placement_group([bundle], strategy="PACK")
-                    pinned = bundle
-            wanted = ", ".join(f"{value:g} {name}" for name, value in bundle.items())
-            self._told.put(
-                {
-                    "event": "waiting",
-                    "seat": seat,
-                    "text": f"no machine of the Ray cluster has room for a replica ({wanted})",
-                }
-            )
-        if seat in self._given_back:
-            self._remove(seat)
-            return None
+                group = self._reserve(seat, bundle, tried)
+            elif not has_told and time.monotonic() - begun_s > _PLACED_S:
+                has_told = True
+                wanted = ", ".join(f"{value:g} {name}" for name, value in bundle.items())
+                text = f"no machine of the Ray cluster has room for a replica ({wanted})"
+                self._told.put({"event": "waiting", "seat": seat, "text": text})
         table = placement_group_table(group)
         self._nodes[seat] = node = next(iter(table["bundles_to_node_id"].values()))
         if not order["gpu"]:
@@ -188,27 +202,48 @@ class Steward:
         )
         return node, ray.get(holder.gpu.remote(), timeout=_AGENT_S)
 
-    def _pin(self, bundle: Mapping[str, float]) -> dict[str, float]:
-        """Return what ties a bundle to the machine with the fewest seats that has room for it."""
-        if self._first["strategy"] == "pack":
-            return {}
+    def _reserve(self, seat: int, bundle: Mapping[str, float], tried: set[str]) -> PlacementGroup:
+        """Ask for a bundle on the best machine that was not tried, else on any."""
+        with self._lock:
+            self._nodes.pop(seat, None)
+            found = self._choose(bundle, tried)
+            pin = {}
+            if found is not None:
+                node, resource = found
+                tried.add(node)
+                self._nodes[seat], pin = node, {resource: _SHARE_OF_NODE}
+            group = self._groups[seat] = placement_group([{**bundle, **pin}], strategy="PACK")
+        return group
+
+    def _choose(self, bundle: Mapping[str, float], tried: set[str]) -> tuple[str, str] | None:
+        """Return a machine with room, and the resource of its own; None if there is none."""
         taken = collections.Counter(self._nodes.values())
+        sign = -1 if self._first["strategy"] == "pack" else 1
         able = [
-            (taken[node["NodeID"]], node["NodeID"], name)
+            (self._is_avoided(node["NodeID"]), sign * taken[node["NodeID"]], node["NodeID"], name)
             for node in ray.nodes()
-            if node["Alive"] and _has_room(node["Resources"], bundle, taken[node["NodeID"]])
+            if node["Alive"]
+            and node["NodeID"] not in tried
+            and _has_room(node["Resources"], bundle, taken[node["NodeID"]])
             for name in node["Resources"]
             if name.startswith("node:") and not name.startswith("node:__")
         ]
-        return {min(able)[2]: _SHARE_OF_NODE} if able else {}
+        return min(able)[2:] if able else None
+
+    def _is_avoided(self, node: str) -> bool:
+        lost_s = self._avoided.get(node)
+        return lost_s is not None and time.monotonic() - lost_s < _AVOIDED_S
 
     def _give_back(self, seat: int) -> None:
-        self._given_back.add(seat)
-        if seat in self._nodes:
+        with self._lock:
+            self._given_back.add(seat)
+            is_placing = seat in self._placing
+        if not is_placing:
             self._remove(seat)
 
     def _remove(self, seat: int) -> None:
         with self._lock:
+            self._placing.discard(seat)
             self._nodes.pop(seat, None)
             holder = self._holders.pop(seat, None)
             group = self._groups.pop(seat, None)
@@ -237,6 +272,7 @@ class Steward:
             host, port = ray.get(actor.address.remote(), timeout=_AGENT_S)
         except Exception:
             self._agents.pop(node, None)
+            self._avoided[node] = time.monotonic()
             raise
         return host, port
 

@@ -58,6 +58,10 @@ class Cluster(Protocol):
         """Reserve a place; wait for a machine if there is none, and say so with `on_waiting`."""
         ...
 
+    def avoid(self, address: Address) -> None:
+        """Prefer other machines for some time: this one was lost, which the engine may not know."""
+        ...
+
     async def close(self) -> None:
         """Give everything back."""
         ...

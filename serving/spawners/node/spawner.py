@@ -7,6 +7,7 @@ machine; the gateway dials it. A machine that is lost takes all its replicas alo
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import logging
 import pathlib
@@ -86,6 +87,7 @@ class Machines:
     def _lost(self, node: Node) -> None:
         if self._nodes.pop(node.address, None) is not None and self._users:
             log.warning("machine lost", extra={"node": node.name, "reason": node.lost.result()})
+            self.cluster.avoid(node.address)
 
     async def manifest_of(self, spec: ModelSpec) -> dict[str, FileEntry]:
         """Return the files that replicas of a model read.
@@ -156,6 +158,8 @@ class NodeSpawner:
         accelerator = accelerator or AcceleratorSettings()
         wanted = _resources(cpu, memory_mb, accelerator)
         seat = await self._seat(wanted, None if may_wait else ready_timeout_s)
+        if seat.gpu is None:  # those of the machine may be reserved for others
+            accelerator = dataclasses.replace(accelerator, device="cpu")
         replica: NodeReplica | None = None
         try:
             node = await self._machines.node_of(seat)
@@ -175,6 +179,7 @@ class NodeSpawner:
                     memory_mb=memory_mb,
                     ready_timeout_s=ready_timeout_s,
                     accelerator=accelerator,
+                    gpu=seat.gpu,
                     spec=relocated,
                 )
         except BaseException as error:

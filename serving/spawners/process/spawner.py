@@ -150,10 +150,14 @@ class ProcessSpawner:
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
         may_wait: bool = False,  # noqa: ARG002  there is always a place
+        gpu: str | None = None,
     ) -> ProcessReplica:
-        """Start a replica (see `Spawner.start`); if cancelled, end it."""
+        """Start a replica (see `Spawner.start`); if cancelled, end it.
+
+        It sees the given GPU (index or UUID); by default, those of this process.
+        """
         nest = await self._living_nest()
-        environment = self._environment(accelerator or AcceleratorSettings())
+        environment = self._environment(accelerator or AcceleratorSettings(), gpu)
         group = nest.limits.group(worker)
         replica = ProcessReplica(worker, nest.forker, group)
         try:
@@ -236,12 +240,12 @@ class ProcessSpawner:
 
     # Starting a replica
 
-    def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
+    def _environment(self, accelerator: AcceleratorSettings, gpu: str | None) -> dict[str, str]:
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             log.warning("accelerator.share has no effect", extra={"reason": lacking})
-        return devices.replica_environment(accelerator, shares=lacking is None)
+        return devices.replica_environment(accelerator, shares=lacking is None, gpu=gpu)
 
     async def _connect(
         self,
