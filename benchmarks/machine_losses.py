@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import statistics
 import sys
 import threading
@@ -91,19 +92,35 @@ class Loser(threading.Thread):
         else:
             machine.cut()
             time.sleep(CUT_S)
-        self._wait_for_all()
+        self._wait_for_all(gone=machine.address)
         self.losses.back_s[how].append(time.monotonic() - begun_s)
         if how == "killed":
             machine.start()
         else:
             machine.join()
+        self._spread()
 
-    def _wait_for_all(self) -> None:
+    def _spread(self) -> None:
+        """Let each machine have as many replicas, once the server uses both again."""
+        until_s = time.monotonic() + BACK_S
+        while self._counts() != [REPLICAS // 2] * 2:
+            if time.monotonic() > until_s:
+                raise server_process.ServerFailed(f"replicas are spread as {self._counts()}")
+            time.sleep(1.0)
+            for count in (REPLICAS // 2, REPLICAS):  # new ones go where there are few
+                body = json.dumps({"settings": {"replica.count": count}}).encode()
+                server_process.administer(self._admin_port, "PATCH", "/admin/settings", body)
+
+    def _counts(self) -> list[int]:
+        rows = replica_kills.replicas(self._admin_port)
+        return [sum(row["node"] == one.address for row in rows) for one in self._cluster.machines]
+
+    def _wait_for_all(self, gone: str = "") -> None:
         until_s = time.monotonic() + BACK_S
         while True:
             rows = replica_kills.replicas(self._admin_port)
             ready = sum(row["state"] == "ready" for row in rows)
-            if ready >= REPLICAS:
+            if ready >= REPLICAS and (not gone or all(row["node"] != gone for row in rows)):
                 return
             if time.monotonic() > until_s:
                 raise server_process.ServerFailed(
@@ -211,7 +228,11 @@ def concluded(phases: list[PhaseResult], losses: Losses) -> result.Result:
         f"longest round trip {cut['round_trip_longest_s']:.2f} s",
         is_met=is_met,
         tables=(result.Table(title=f"`{MODEL}`, {CLIENTS} clients", head=head, rows=rows),),
-        figures={"requests": len(status), "failed": failed, **figures},
+        figures={
+            "requests": len(status),
+            "failed": failed,
+            **figures,
+        },
         packages=("onnxruntime", "ray"),
         notes=(NOTE,),
     )

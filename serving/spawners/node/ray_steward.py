@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
+import ray.exceptions
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -277,17 +278,36 @@ class Steward:
         return host, port
 
     def _watch(self) -> None:
-        """Tell which machines are to be emptied."""
+        """Tell which machines are to be emptied, and see which lost ones are back."""
         told: set[str] = set()
+        asked: dict[str, Any] = {}
         while True:
             time.sleep(_WATCH_S)
             with contextlib.suppress(Exception):  # the head is away
+                self._look_at_avoided(asked)
                 state = ray._private.state.state  # noqa: SLF001  there is no public way
                 for node, deadline in state.get_draining_nodes().items():
                     if node not in told:
                         told.add(node)
                         text = f"Ray drains the machine (deadline {deadline})"
                         self._told.put({"event": "leaving", "node": node, "text": text})
+
+    def _look_at_avoided(self, asked: dict[str, Any]) -> None:
+        """Use lost machines again whose agents answer; `asked` holds what was asked before."""
+        for node in list(self._avoided):
+            agent = self._agents.get(node)
+            if agent is None:
+                continue
+            if node not in asked:
+                asked[node] = agent.address.remote()
+            if ray.wait([asked[node]], timeout=0)[0]:
+                try:
+                    ray.get(asked.pop(node))
+                    del self._avoided[node]
+                except ray.exceptions.ActorDiedError:
+                    self._agents.pop(node, None)
+                except ray.exceptions.RayError:
+                    pass  # it is still away
 
 
 def _has_room(resources: Mapping[str, float], bundle: Mapping[str, float], taken: int) -> bool:
