@@ -1,14 +1,16 @@
 """Machines of a Ray cluster for benchmarks: network namespaces of this one, joined by a bridge.
 
-In: how many, and how many cores each offers. Out: machines that can be killed, cut off and joined again.
-Needs root, iproute2 and the extra `ray`. Knows nothing of what is measured.
+In: how many, and how many cores each offers. Out: a head without work, and machines that can be
+killed, cut off and joined again. Needs root, iproute2 and the extra `ray`. Knows nothing of what is measured.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +21,13 @@ from collections.abc import Iterator, Mapping
 START_S = 90.0
 _PORT = 6399
 _NETWORK = "10.77.0"
+HERE = f"{_NETWORK}.1"
+"""Address of this machine, on which the server runs."""
 _STORE_BYTES = 100 << 20
 
 
 class Machine:
-    """A network namespace in which a Ray node runs."""
+    """A network namespace."""
 
     def __init__(self, name: str, number: int, cluster: Cluster) -> None:
         self.name = name
@@ -34,19 +38,8 @@ class Machine:
     def make(self, bridge: str) -> None:
         """Make the namespace, without a Ray node."""
         _do("ip", "netns", "add", self.name)
-        _do(
-            "ip",
-            "link",
-            "add",
-            self._link,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            self.name,
-        )
+        peer = ("peer", "name", "eth0", "netns", self.name)
+        _do("ip", "link", "add", self._link, "type", "veth", *peer)
         _do("ip", "link", "set", self._link, "master", bridge, "up")
         inside = ("ip", "-n", self.name)
         _do(*inside, "addr", "add", f"{self.address}/24", "dev", "eth0")
@@ -55,10 +48,16 @@ class Machine:
 
     def start(self) -> None:
         """Start its Ray node; returns once it has joined."""
-        # `ip netns exec` would mount another /sys, which has no control groups
-        self._cluster.ray("start", "--address", self._cluster.address, "--node-ip-address",
-            self.address, "--num-cpus", str(self._cluster.cores), "--object-store-memory",
-            str(_STORE_BYTES), namespace=self.name)  # fmt: skip
+        self._cluster.join(self.address, self._cluster.cores, namespace=self.name)
+
+    def start_head(self) -> None:
+        """Start Ray's head on it, or start it again."""
+        # Ray takes the processes of other namespaces for a head that runs on this machine already.
+        pathlib.Path(self._cluster.folder, "ray_current_cluster").unlink(missing_ok=True)
+        self._cluster.ray("start", "--head", "--port", str(_PORT), "--node-ip-address",
+            self.address, "--num-cpus", "0", "--include-dashboard", "false",
+            "--object-store-memory", str(_STORE_BYTES), "--temp-dir", self._cluster.folder,
+            namespace=self.name)  # fmt: skip
 
     def kill(self) -> None:
         """End everything that runs on it, at once."""
@@ -89,40 +88,46 @@ class Machine:
 
 
 class Cluster:
-    """A head without work on this machine, and machines that join it."""
+    """A head, machines that join it, and this machine as one without cores."""
 
-    def __init__(self, cores: int, head: Mapping[str, str]) -> None:
-        """Prepare; `head` holds more variables of the head's environment."""
+    def __init__(self, cores: int, environment: Mapping[str, str]) -> None:
+        """Prepare; `environment` holds more variables of Ray's processes."""
         self.cores = cores
-        self.address = f"{_NETWORK}.1:{_PORT}"
+        self.head = Machine(f"lut{os.getpid()}h", 0, self)
         self.machines: list[Machine] = []
+        self.address = f"{self.head.address}:{_PORT}"
         self.environment = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ADDRESS": self.address,
         }
-        self._more = dict(head)
-        self._folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
-        self.head_pids: list[int] = []
+        self._more = dict(environment)
+        self._here: set[int] = set()
+        self.folder = tempfile.mkdtemp(prefix="ray")
+        """Temporary files of Ray on all machines."""
 
-    def start_head(self) -> None:
-        """Start the head, or start it again."""
+    def open(self, bridge: str, count: int) -> None:
+        """Start all."""
+        self.head.make(bridge)
+        self.head.start_head()
         before = _ray_pids()
-        self.ray("start", "--head", "--port", str(_PORT), "--node-ip-address", f"{_NETWORK}.1",
-            "--num-cpus", "0", "--include-dashboard", "false", "--object-store-memory",
-            str(_STORE_BYTES), "--temp-dir", self._folder.name)  # fmt: skip
-        self.head_pids = sorted(_ray_pids() - before)
+        self.join(HERE, 0)
+        self._here = _ray_pids() - before
+        for number in range(count):
+            machine = Machine(f"lut{os.getpid()}n{number}", 1 + number, self)
+            self.machines.append(machine)
+            machine.make(bridge)
+            machine.start()
 
-    def kill_head(self) -> None:
-        """Kill the head's control store, as a crash of its machine would."""
-        for pid in self.head_pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    def join(self, address: str, cores: int, *, namespace: str | None = None) -> None:
+        """Start a Ray node that joins the head."""
+        self.ray("start", "--address", self.address, "--node-ip-address", address, "--num-cpus",
+            str(cores), "--object-store-memory", str(_STORE_BYTES), namespace=namespace)  # fmt: skip
 
     def ray(self, *words: str, namespace: str | None = None) -> None:
         """Run a command of Ray's, with the cluster's token."""
         command = [sys.executable, "-m", "ray.scripts.scripts", *words]
-        if namespace is not None:
+        if namespace is not None:  # `ip netns exec` would mount a /sys without control groups
             command = ["nsenter", f"--net=/run/netns/{namespace}", *command]
         done = subprocess.run(
             command,
@@ -137,29 +142,28 @@ class Cluster:
 
     def close(self) -> None:
         """End all."""
-        self.kill_head()
-        self._folder.cleanup()
+        for machine in (*self.machines, self.head):
+            machine.remove()
+        for pid in self._here:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def cluster(count: int, *, cores: int, head: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+def cluster(
+    count: int, *, cores: int, environment: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Machines that have joined a head; afterwards nothing of them is left."""
     bridge = f"lut{os.getpid()}"
-    made = Cluster(cores, head or {})
+    made = Cluster(cores, environment or {})
     try:
         _do("ip", "link", "add", bridge, "type", "bridge")
-        _do("ip", "addr", "add", f"{_NETWORK}.1/24", "dev", bridge)
+        _do("ip", "addr", "add", f"{HERE}/24", "dev", bridge)
         _do("ip", "link", "set", bridge, "up")
-        made.start_head()
-        for number in range(count):
-            machine = Machine(f"lut{os.getpid()}n{number}", number, made)
-            made.machines.append(machine)
-            machine.make(bridge)
-            machine.start()
+        made.open(bridge, count)
         yield made
     finally:
-        for machine in made.machines:
-            machine.remove()
         made.close()
         with contextlib.suppress(subprocess.CalledProcessError):
             _do("ip", "link", "del", bridge)
@@ -168,14 +172,14 @@ def cluster(count: int, *, cores: int, head: Mapping[str, str] | None = None) ->
 def _ray_pids() -> set[int]:
     """Processes of Ray on this machine that are not in another network namespace."""
     found = set()
-    for entry in os.scandir("/proc"):
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(entry.name)
-            with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-                words = file.read()
-            is_here = os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
-            if is_here and (b"/ray/" in words or b"ray::" in words):
-                found.add(pid)
+    ours = pathlib.Path("/proc/self/ns/net").stat().st_ino
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                is_here = (entry / "ns/net").stat().st_ino == ours
+                if is_here and (b"/ray/" in words or b"ray::" in words):
+                    found.add(int(entry.name))
     return found
 
 
