@@ -95,10 +95,14 @@ def luthier(
 
 @contextlib.contextmanager
 def served(
-    model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
+    model: str,
+    settings: Mapping[str, object],
+    *,
+    tree: pathlib.Path = ROOT,
+    program: Sequence[str] = ("-m", "serving"),
 ) -> Iterator[Served]:
     """The server of a checkout, and what it says of itself. Ready is the line of JSON that it prints."""
-    command = [sys.executable, "-m", "serving", "--model", model]
+    command = [sys.executable, *program, "--model", model]
     command += ["--port", "0", "--admin-port", "0"]
     for name, value in settings.items():
         command += ["--set", f"{name}={json.dumps(value)}"]
