@@ -96,6 +96,10 @@ def test_no_request_fails_when_a_machine_is_lost(tmp_path, spec, how, policy):
         time.sleep(1.0 if how == "killed" else 3.0)
         _wait_for_replicas(running, 4)
         time.sleep(0.3)
+        rows = running.json("GET", "/admin/replicas", admin=True)[1]["replicas"]
+        assert {row["node"] for row in rows} == {"node-1"}
+        metrics = running.request("GET", "/metrics", admin=True)[2].decode()
+        assert 'luthier_node_replicas{model="paced",node="node-1",version="1"} 4.0' in metrics
         answers = [answer for client in clients for answer in client.stop()]
         if how == "silent":
             os.kill(lost, signal.SIGCONT)

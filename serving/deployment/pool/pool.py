@@ -7,6 +7,7 @@ replaced, after a back-off if replicas have failed before answering any batch.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -84,6 +85,13 @@ class Pool:
         for member in self._members.values():
             counts[member.state] = counts.get(member.state, 0) + 1
         return counts
+
+    def on_nodes(self) -> dict[str, int]:
+        """Return the number of ready replicas on each other machine that has some."""
+        ready = (
+            m.replica.node_name for m in self._members.values() if m.replica and m.state == "ready"
+        )
+        return dict(collections.Counter(filter(None, ready)))
 
     def members(self) -> list[dict[str, Any]]:
         """Return each replica's worker, pid, state and usage."""

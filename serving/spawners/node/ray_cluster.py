@@ -61,6 +61,9 @@ class RayCluster:
         self._on_waiting: dict[int, Callable[[str], None]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._node_ids: dict[Address, str] = {}
+        self._is_open = False
+        self._connecting = asyncio.Lock()
+        self._endings: set[asyncio.Future[None]] = set()
 
     async def open(self) -> None:
         """Start the steward and connect to Ray.
@@ -69,28 +72,45 @@ class RayCluster:
             ReplicaStartFailed: Ray cannot be reached, or has no authentication.
         """
         check_token(is_open=self._settings.access == "open")
-        loop = asyncio.get_running_loop()
-        self._ready = loop.create_future()
-        environment = {**os.environ, **_AWAY}
+        self._is_open = True
         try:
-            steward = self._steward = ControlledProcess.start(
-                "serving.spawners.node.ray_steward", environment=environment
-            )
-            loop.add_reader(steward.sock, self._read)
-            first = {"address": self._settings.address, "strategy": self._settings.strategy}
-            steward.send({**first, "agent": self._agent}, timeout_s=_ORDER_S)
-            async with asyncio.timeout(_READY_S):
-                await self._ready
-        except (Closed, TimeoutError) as error:
-            await self.close()
-            text = f"Ray at {self._settings.address} did not answer within {_READY_S:g} s"
-            raise ReplicaStartFailed("engine", text) from error
+            await self._ensure_steward()
         except BaseException:
             await self.close()
             raise
 
+    async def _ensure_steward(self) -> None:
+        """Start a steward if there is none, or if it has ended."""
+        async with self._connecting:
+            if self._steward is None:
+                if not self._is_open:
+                    raise ReplicaStartFailed("engine", "the cluster is closed")
+                steward = ControlledProcess.start(
+                    "serving.spawners.node.ray_steward", environment={**os.environ, **_AWAY}
+                )
+                try:
+                    await self._connect(steward)
+                except BaseException:
+                    await self._end_steward()
+                    raise
+
+    async def _connect(self, steward: ControlledProcess) -> None:
+        loop = asyncio.get_running_loop()
+        self._steward = steward
+        self._ready = loop.create_future()
+        loop.add_reader(steward.sock, self._read)
+        first = {"address": self._settings.address, "strategy": self._settings.strategy}
+        try:
+            steward.send({**first, "agent": self._agent}, timeout_s=_ORDER_S)
+            async with asyncio.timeout(_READY_S):
+                await self._ready
+        except (Closed, TimeoutError) as error:
+            text = f"Ray at {self._settings.address} did not answer within {_READY_S:g} s"
+            raise ReplicaStartFailed("engine", text) from error
+
     async def seat(self, wanted: Resources, on_waiting: Callable[[str], None]) -> RaySeat:
         """See `Cluster.seat`."""
+        await self._ensure_steward()
         number = next(self._numbers)
         seat = RaySeat(number, self)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -114,10 +134,14 @@ class RayCluster:
 
     def avoid(self, address: Address) -> None:
         """See `Cluster.avoid`."""
-        self._order({"do": "avoid", "node": self._node_ids.pop(address)})
+        self._order({"do": "avoid", "node": self._node_ids[address]})
 
     async def close(self) -> None:
         """End the steward, and with it all reservations and agents. May be called again."""
+        self._is_open = False
+        await self._end_steward()
+
+    async def _end_steward(self) -> None:
         steward, self._steward = self._steward, None
         if steward is not None:
             asyncio.get_running_loop().remove_reader(steward.sock)
@@ -125,23 +149,28 @@ class RayCluster:
 
     def _order(self, order: Mapping[str, object]) -> None:
         if self._steward is None:
-            self._fail("the cluster is closed")
-            return
+            return  # what it had reserved ended with it
         try:
             self._steward.send(order, timeout_s=_ORDER_S)
         except (Closed, TimeoutError):
-            self._fail("its steward has ended")
+            self._lose("its steward does not listen")
 
     def _read(self) -> None:
         assert self._steward is not None
         try:
             events = self._steward.receive_all()
         except Closed:
-            asyncio.get_running_loop().remove_reader(self._steward.sock)
-            self._fail("its steward has ended; its error output has the reason")
+            self._lose("its steward has ended; its error output has the reason")
             return
         for event in events:
             self._hear(event)
+
+    def _lose(self, text: str) -> None:
+        """Give up the steward; the next place is asked of a new one."""
+        self._fail(text)
+        ending = asyncio.ensure_future(self._end_steward())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         kind, number = event["event"], event.get("seat", 0)

@@ -349,7 +349,8 @@ def main() -> None:
             Steward(control, first).run()
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             text = str(error).strip().splitlines() or [repr(error)]
-            control.send({"event": "failed", "text": text[0]})
+            hint = "; is it there, and is the token (RAY_AUTH_TOKEN, ~/.ray/auth_token) its own?"
+            control.send({"event": "failed", "text": text[0] + hint})
 
 
 if __name__ == "__main__":
