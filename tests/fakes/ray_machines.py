@@ -84,7 +84,7 @@ def ray_machines():
 
 def main():
     """Run the cluster."""
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster  # noqa: PLC0415  an extra
 
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
