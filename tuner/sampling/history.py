@@ -38,6 +38,8 @@ from tuner.values.configuration import Configuration
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
+NODE = "node"
+"""User attribute of a trial: name of the machine that is to evaluate it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class TrainingData:
     """Number of rows of earlier studies, which are the last ones."""
     nodes: Positions | None = None  # (n,)
     """Number of each evaluation's machine, -1 in earlier studies; None: all on the same."""
+    next_node: int | None = None
+    """Number of the machine that evaluates what is proposed; None: unknown."""
 
     @property
     def several(self) -> Positions | None:
@@ -89,6 +93,7 @@ class TrainingData:
             knobs=self.knobs,
             earlier=self.earlier,
             nodes=None if self.nodes is None else self.nodes[rows],
+            next_node=self.next_node,
         )
 
 
@@ -106,6 +111,8 @@ class History(TrainingData):
     lost_vectors: Array  # (k, d)
     killed_vectors: Array  # the unsuccessful ones that ran out of memory
     pending_vectors: Array  # (p, d)
+    node_names: tuple[str, ...]
+    """Names of the machines, by their numbers; empty: this one."""
     seen: frozenset[Configuration]
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
@@ -221,12 +228,14 @@ def gather(
     number: int | None,
     maximise: bool,
     with_missed: bool = False,
+    node: str | None = None,
 ) -> History:
     """Read a study's trials; those outside `place` are only counted.
 
     Args:
         number: the trial being proposed, which is left out; None to read all.
         with_missed: whether evaluations that violate constraints count as observed.
+        node: name of the machine that evaluates the trial being proposed.
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
@@ -238,6 +247,7 @@ def gather(
     )
     killed = [row for row in lost if row.told.get("outcome", {}).get("cause") == "oom"]
     sign = -1.0 if maximise else 1.0
+    nodes, numbers = _numbers([row.told.get("facts", {}).get("node", "") for row in observed])
     targets, reason = to_targets(_floats(row.value or 0.0 for row in observed), sign)
     return History(
         configurations=tuple(row.configuration for row in observed),
@@ -246,7 +256,9 @@ def gather(
         errors=_floats(row.number("error") for row in observed),
         headroom=_floats(row.number("headroom") for row in observed),
         at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
-        nodes=_numbers([row.told.get("facts", {}).get("node", "") for row in observed]),
+        nodes=nodes,
+        node_names=tuple(numbers),
+        next_node=None if node is None else numbers.get(node, len(numbers)),
         log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
@@ -269,10 +281,11 @@ def _latest(proposals: Iterable[Mapping[str, Any]], name: str) -> tuple[float, .
     return tuple(next(filter(None, (proposal.get(name) for proposal in proposals)), ()))
 
 
-def _numbers(names: Sequence[str]) -> Positions:
-    """Return the number (n,) of each name, in the order of their first appearance."""
+def _numbers(names: Sequence[str]) -> tuple[Positions, dict[str, int]]:
+    """Return the numbers (n,) of names, in the order of their first appearance, and by name."""
     known: dict[str, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
+    numbers = [known.setdefault(name, len(known)) for name in names]
+    return np.array(numbers, dtype=np.intp), known
 
 
 def _floats(values: Iterable[float]) -> Array:

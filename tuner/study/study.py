@@ -213,8 +213,8 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     else:
         reason = _run_trials(setup, search, search)
     setup.progress.say(reason)
-    if (drift := search.drift()) is not None:
-        setup.note(drift)
+    for note in filter(None, (search.drift(), search.node_speeds())):
+        setup.note(note)
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         setup.note(
@@ -246,6 +246,8 @@ def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch)
         setup.terminal.check()
         trial = steps.step()
         setup.keep_used()
+        if trial is None:
+            continue
         left_s = search.left_s(setup.used_s())
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
         if trial.origin == "default" and trial.measured is not None:

@@ -186,6 +186,21 @@ class GaussianProcess:
         variance = np.diag(drift) - (self._reduce(drift) ** 2).sum(axis=0)
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
+    def node_speeds(self, nodes: Positions) -> tuple[Array, Array]:
+        """Return the machines' lasting speeds (k,), and their covariance (k, k), in units of the targets.
+
+        Args:
+            nodes: (n,) number below k of each target's machine, or -1.
+        """
+        count = int(nodes.max()) + 1
+        if not self.hyperparameters.has_nodes:
+            return np.zeros(count), np.zeros((count, count))
+        variance = math.exp(2 * self.hyperparameters.drift[-2])
+        cross = variance * (nodes[None, :] == np.arange(count)[:, None])
+        reduced = self._reduce(cross.T)
+        left = variance * np.eye(count) - reduced.T @ reduced
+        return self._factor * (cross @ self._pull), self._factor**2 * left
+
     @property
     def log_density(self) -> float:
         """Log posterior of the hyper-parameters, for targets in their own unit."""
@@ -284,6 +299,7 @@ def fit(
     drift: Array | None = None,
     at_s: Array | None = None,
     nodes: Positions | None = None,
+    next_node: int | None = None,
     drift_sd: float = 0.0,
     node_sd: float = 0.0,
     rough_sd: float = 0.0,
@@ -300,6 +316,7 @@ def fit(
         drift: (n, n) covariance of machine drift that is known already.
         at_s: (n,) times of the evaluations in s; NaN if unknown.
         nodes: (n,) numbers of the machines; None for a single one.
+        next_node: number of the next evaluation's machine; None if unknown.
         drift_sd: prior median of the sd of the other drift; 0 for none.
         node_sd: prior median of the sd of the machines' lasting speeds; 0 for a single one.
     """
@@ -339,9 +356,10 @@ def fit(
         parts = best.drift_parts(away_s)
         learned, slow = np.asarray(sum(parts)), np.asarray(sum(parts[1:]))
         moments = learned if moments is None else moments + learned
-        if nodes is None:  # on several machines, it is not known where the next one will be
-            next_s = machine_speed.away(times, _next_s(times))[:, 0]
-            ahead = np.asarray(sum(best.drift_parts(next_s)))
+        if nodes is None or next_node is not None:
+            there = np.full(len(times), True) if nodes is None else nodes == next_node
+            next_s = machine_speed.away(times, _next_s(times[there]))[:, 0]
+            ahead = np.where(there, sum(best.drift_parts(next_s)), 0.0)
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,
