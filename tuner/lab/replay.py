@@ -153,8 +153,7 @@ class ReplayedNodes:
         """Return the trial that ends next."""
         search = self._search
         while self._free and len(search.trials) + len(self._running) < search.budget.trials:
-            evaluator = self._free.pop(0)
-            proposed = search.propose(evaluator.node if len(self._evaluators) > 1 else None)
+            evaluator, proposed = self._free.pop(0), search.propose()
             evaluator.wait(self.seconds - evaluator.seconds)
             evaluation = evaluator.evaluate(proposed.configuration, proposed.race)
             self._running.append((evaluator, proposed, evaluation))

@@ -38,8 +38,6 @@ from tuner.values.configuration import Configuration
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
-NODE = "node"
-"""User attribute of a trial: name of the machine that is to evaluate it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +64,6 @@ class TrainingData:
     """Number of rows of earlier studies, which are the last ones."""
     nodes: Positions | None = None  # (n,)
     """Number of each evaluation's machine, -1 in earlier studies; None: all on the same."""
-    next_node: int | None = None
-    """Number of the machine that evaluates what is proposed; None: unknown."""
 
     @property
     def several(self) -> Positions | None:
@@ -93,7 +89,6 @@ class TrainingData:
             knobs=self.knobs,
             earlier=self.earlier,
             nodes=None if self.nodes is None else self.nodes[rows],
-            next_node=self.next_node,
         )
 
 
@@ -228,14 +223,12 @@ def gather(
     number: int | None,
     maximise: bool,
     with_missed: bool = False,
-    node: str | None = None,
 ) -> History:
     """Read a study's trials; those outside `place` are only counted.
 
     Args:
         number: the trial being proposed, which is left out; None to read all.
         with_missed: whether evaluations that violate constraints count as observed.
-        node: name of the machine that evaluates the trial being proposed.
     """
     kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
@@ -258,7 +251,6 @@ def gather(
         at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
         nodes=nodes,
         node_names=tuple(numbers),
-        next_node=None if node is None else numbers.get(node, len(numbers)),
         log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,

@@ -38,7 +38,6 @@ from tuner.values.trial import Trial
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
-NODE = "node"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
@@ -155,26 +154,16 @@ class StudyStore:
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
         """Queue a configuration, which `ask` returns before any proposal."""
-        with _storage_errors(self._where):
-            self._enqueue(configuration, {"origin": origin})
-
-    def _enqueue(self, values: Mapping[str, Any], attributes: dict[str, Any]) -> None:
-        with warnings.catch_warnings():
+        with _storage_errors(self._where), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.enqueue_trial(dict(values), user_attrs=attributes)
+            self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
-    def ask(
-        self, distributions: Distributions, *, else_origin: str, node: str | None = None
-    ) -> RunningTrial:
+    def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
 
-        Args:
-            else_origin: the origin if neither the queue nor the sampler gives one.
-            node: name of the machine that will evaluate it, which samplers may consider.
+        `else_origin` is the origin if neither the queue nor the sampler gives one.
         """
         with _storage_errors(self._where):
-            if node is not None and not self.has_waiting():
-                self._enqueue({}, {NODE: node})
             trial = self.study.ask(dict(distributions))
             # The sampler writes beside the trial object, so read the storage.
             attrs = self.study.get_trials(deepcopy=False)[trial.number].user_attrs

@@ -1,8 +1,8 @@
 """Trials of one search on several machines at once.
 
 One search asks and tells; each machine evaluates one configuration at a time, alone. Proposals take
-into account what is being evaluated (`AveragedModel.expecting`) and where (`History.next_node`), and
-the model knows that machines differ (`tuner.sampling.surrogates.machine_speed`).
+into account what is being evaluated (`AveragedModel.expecting`), and the model knows that machines
+differ (`tuner.sampling.surrogates.machine_speed`).
 
 A machine leaves the study when it is lost, when its load generator fails, when the default fails there
 (after `FAILURES` failures in a row) though it works elsewhere, and when it is slower than the others
@@ -120,7 +120,7 @@ class ParallelSearch:
             if search.stop_reason(self._used_s()) is not None:
                 return
             node = self._free.pop()
-            proposed = search.propose(node.name)
+            proposed = search.propose()
             self._evaluate(proposed, node, proposed.configuration, proposed.race)
 
     def _evaluate(

@@ -195,19 +195,14 @@ class Search:
             proposed, self._evaluator.evaluate(proposed.configuration, proposed.race)
         )
 
-    def propose(self, node: str | None = None) -> ProposedTrial:
-        """Begin a trial, also while others run; it must be concluded or given up.
-
-        `node` names the machine that will evaluate it, if there are several.
-        """
+    def propose(self) -> ProposedTrial:
+        """Begin a trial, also while others run; it must be concluded or given up."""
         begun_s = time.monotonic() if self._last_end_s is None else self._last_end_s
         self._last_end_s = None
         is_initial = len(self.trials) < self.budget.initial
         self._enqueue_check()
         running = self.store.ask(
-            self.problem.distributions,
-            else_origin="initial" if is_initial else "guided",
-            node=node,
+            self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
         return ProposedTrial(running=running, race=self._race(), begun_s=begun_s)
 

@@ -299,7 +299,6 @@ def fit(
     drift: Array | None = None,
     at_s: Array | None = None,
     nodes: Positions | None = None,
-    next_node: int | None = None,
     drift_sd: float = 0.0,
     node_sd: float = 0.0,
     rough_sd: float = 0.0,
@@ -316,7 +315,6 @@ def fit(
         drift: (n, n) covariance of machine drift that is known already.
         at_s: (n,) times of the evaluations in s; NaN if unknown.
         nodes: (n,) numbers of the machines; None for a single one.
-        next_node: number of the next evaluation's machine; None if unknown.
         drift_sd: prior median of the sd of the other drift; 0 for none.
         node_sd: prior median of the sd of the machines' lasting speeds; 0 for a single one.
     """
@@ -356,10 +354,9 @@ def fit(
         parts = best.drift_parts(away_s)
         learned, slow = np.asarray(sum(parts)), np.asarray(sum(parts[1:]))
         moments = learned if moments is None else moments + learned
-        if nodes is None or next_node is not None:
-            there = np.full(len(times), True) if nodes is None else nodes == next_node
-            next_s = machine_speed.away(times, _next_s(times[there]))[:, 0]
-            ahead = np.where(there, sum(best.drift_parts(next_s)), 0.0)
+        if nodes is None:  # on several machines, it is not known where the next one will be
+            next_s = machine_speed.away(times, _next_s(times))[:, 0]
+            ahead = np.asarray(sum(best.drift_parts(next_s)))
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,

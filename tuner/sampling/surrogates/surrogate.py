@@ -67,7 +67,7 @@ def _cached(
 ) -> GaussianProcess:
     columns = (
         *(seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request),
-        *(seen.several, seen.next_node),
+        seen.several,
     )
     key = pickle.dumps(
         (columns, seen.scale, seen.knobs, seen.earlier, prior_mean, variance, corrects)
@@ -156,7 +156,6 @@ def _fit_with(
         drift=moments,
         at_s=seen.at_s,
         nodes=seen.several,
-        next_node=seen.next_node,
         drift_sd=drift_sd,
         node_sd=left * NODE_SD if drifts and seen.several is not None else 0.0,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,

@@ -17,8 +17,8 @@ from tuner.study.preparation import StudyInputs
 
 
 @contextlib.contextmanager
-def open_fleet(settings: StudySettings) -> Iterator[list[Node]]:
-    """Take the machines of `--workers`, or none.
+def open_fleet(settings: StudySettings, *, goes_on: bool = False) -> Iterator[list[Node]]:
+    """Take the machines of `--workers`, or none; when a study goes on, there may be fewer.
 
     Raises:
         UsageError: they cannot be had.
@@ -29,7 +29,7 @@ def open_fleet(settings: StudySettings) -> Iterator[list[Node]]:
     from tuner.study.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
 
     try:
-        fleet = RayFleet.open(settings.search.workers, settings)
+        fleet = RayFleet.open(settings.search.workers, settings, goes_on=goes_on)
     except ServingError as error:
         raise UsageError(f"--workers {settings.search.workers}: {error}") from error
     with fleet:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ try:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - needs an environment without Ray
     raise UsageError(f"--workers needs Ray: pip install 'luthier[ray]' ({error})") from error
+
+_log = logging.getLogger(__name__)
 
 PLACED_S = 60.0
 """Seconds in which a machine must give all its cores: others may use it."""
@@ -89,7 +92,8 @@ class RayNode:
         except RayTaskError as error:
             raise error.cause from error
         except RayActorError as error:
-            raise NodeLost(self.name, str(error).strip().splitlines()[0]) from error
+            _log.warning("actor lost", extra={"fields": {"node": self.name, "error": str(error)}})
+            raise NodeLost(self.name, "Ray does not reach what measures there") from error
 
 
 class RayFleet:
@@ -101,12 +105,13 @@ class RayFleet:
         self._all = tuple(nodes)
 
     @classmethod
-    def open(cls, workers: str, settings: StudySettings) -> Self:
+    def open(cls, workers: str, settings: StudySettings, *, goes_on: bool) -> Self:
         """Connect to Ray and take machines.
 
         Args:
             workers: how many, `auto` for all, or `ray://HOST:PORT` for all of the cluster there.
-            settings: the study's, without names of files that only this machine has.
+            settings: the study's; the files that they name must be on all machines.
+            goes_on: whether fewer machines will do.
 
         Raises:
             UsageError: Ray cannot be reached, or there are too few machines.
@@ -125,7 +130,7 @@ class RayFleet:
             text = str(error).strip().splitlines()[0]
             raise UsageError(f"--workers {workers}: Ray cannot be reached: {text}") from error
         try:
-            return cls(_take(workers, settings))
+            return cls(_take(workers, settings, goes_on=goes_on))
         except BaseException:
             ray.shutdown()
             raise
@@ -144,10 +149,12 @@ class RayFleet:
         ray.shutdown()
 
 
-def _take(workers: str, settings: StudySettings) -> list[RayNode]:
+def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNode]:
     """Hold all cores of so many machines."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     count = int(workers) if workers.isdecimal() else len(alive)
+    if goes_on:
+        count = min(count, len(alive))
     if not 1 <= count <= len(alive):
         raise UsageError(
             f"--workers {workers}: the Ray cluster has {len(alive)} machines with cores; start Ray "
