@@ -157,7 +157,7 @@ def _fit_with(
         at_s=seen.at_s,
         nodes=seen.several,
         drift_sd=drift_sd,
-        node_sd=left * NODE_SD if drifts and seen.several is not None else 0.0,
+        node_sd=NODE_SD if drifts and seen.several is not None else 0.0,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
     return dataclasses.replace(found.downweight_outliers(TAIL_DEGREES), slowdown=slow)

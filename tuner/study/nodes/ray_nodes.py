@@ -117,6 +117,8 @@ class RayFleet:
             UsageError: Ray cannot be reached, or there are too few machines.
         """
         check_token()
+        # Ray prints what happens in the cluster to standard output, which is the command's own.
+        ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - no public way
         address = workers.removeprefix("ray://") if workers.startswith("ray://") else "auto"
         try:
             with _own_signal_handlers():
