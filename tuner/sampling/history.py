@@ -106,6 +106,8 @@ class History(TrainingData):
     lost_vectors: Array  # (k, d)
     killed_vectors: Array  # the unsuccessful ones that ran out of memory
     pending_vectors: Array  # (p, d)
+    node_names: tuple[str, ...]
+    """Names of the machines, by their numbers; empty: this one."""
     seen: frozenset[Configuration]
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
@@ -238,6 +240,7 @@ def gather(
     )
     killed = [row for row in lost if row.told.get("outcome", {}).get("cause") == "oom"]
     sign = -1.0 if maximise else 1.0
+    nodes, numbers = _numbers([row.told.get("facts", {}).get("node", "") for row in observed])
     targets, reason = to_targets(_floats(row.value or 0.0 for row in observed), sign)
     return History(
         configurations=tuple(row.configuration for row in observed),
@@ -246,7 +249,8 @@ def gather(
         errors=_floats(row.number("error") for row in observed),
         headroom=_floats(row.number("headroom") for row in observed),
         at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
-        nodes=_numbers([row.told.get("facts", {}).get("node", "") for row in observed]),
+        nodes=nodes,
+        node_names=tuple(numbers),
         log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
@@ -269,10 +273,11 @@ def _latest(proposals: Iterable[Mapping[str, Any]], name: str) -> tuple[float, .
     return tuple(next(filter(None, (proposal.get(name) for proposal in proposals)), ()))
 
 
-def _numbers(names: Sequence[str]) -> Positions:
-    """Return the number (n,) of each name, in the order of their first appearance."""
+def _numbers(names: Sequence[str]) -> tuple[Positions, dict[str, int]]:
+    """Return the numbers (n,) of names, in the order of their first appearance, and by name."""
     known: dict[str, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
+    numbers = [known.setdefault(name, len(known)) for name in names]
+    return np.array(numbers, dtype=np.intp), known
 
 
 def _floats(values: Iterable[float]) -> Array:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import pathlib
 import sqlite3
 import warnings
@@ -132,11 +133,11 @@ class StudyStore:
         name = self.study.study_name
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         with _storage_errors(self._where):
-            connection = self._storage.engine.connect()
+            engine = self._storage.engine.execution_options(isolation_level="AUTOCOMMIT")
+            connection = engine.connect()
             connection.detach()  # its session ends with the block, and with it the lock
         try:
             with _storage_errors(self._where):
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
                 for words in _KEEPALIVE:  # a machine that vanishes does not hold it for hours
                     connection.execute(sqlalchemy.text(words))
                 asked = sqlalchemy.text("select pg_try_advisory_lock(:number)")
@@ -282,10 +283,21 @@ def _gain(attributes: Mapping[str, Any]) -> float | None:
 def _storage(database: pathlib.Path, url: str | None) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url is not None:
-        return RDBStorage(url)
+        return RDBStorage(_with_driver(url))
     return RDBStorage(
         f"sqlite:///{database}", engine_kwargs={"creator": lambda: _connection(database)}
     )
+
+
+def _with_driver(url: str) -> str:
+    """Return a storage URL that names psycopg 3 if it is there and the URL names no driver."""
+    scheme, _, rest = url.partition("://")
+    is_plain = scheme in {"postgresql", "postgres"}
+    if is_plain and importlib.util.find_spec("psycopg") is not None:
+        scheme = "postgresql+psycopg"
+    elif is_plain and importlib.util.find_spec("psycopg2") is None:
+        raise ModuleNotFoundError("psycopg is not installed: pip install 'luthier[postgresql]'")
+    return f"{scheme}://{rest}"
 
 
 def _connection(database: pathlib.Path) -> sqlite3.Connection:
@@ -303,13 +315,9 @@ def _place(database: pathlib.Path, url: str | None) -> str:
 def _storage_errors(where: str) -> Iterator[None]:
     try:
         yield
-    except (
-        StorageInternalError,
-        sqlalchemy.exc.SQLAlchemyError,
-        sqlite3.Error,
-        ModuleNotFoundError,
-        ImportError,
-    ) as error:
+    except ImportError as error:  # of the database's driver
+        raise StorageFailed(f"the storage {where} cannot be used: {error}") from error
+    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = error.__cause__ or error
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
         is_damaged = "malformed" in reason or "not a database" in reason

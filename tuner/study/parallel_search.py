@@ -3,22 +3,29 @@
 One search asks and tells; each machine evaluates one configuration at a time, alone. Proposals take
 into account what is being evaluated (`AveragedModel.expecting`), and the model knows that machines
 differ (`tuner.sampling.surrogates.machine_speed`).
+
+A machine leaves the study when it is lost, when its load generator fails, when the default fails there
+(after `FAILURES` failures in a row) though it works elsewhere, and when it is slower than the others
+by more than the model expects (`Search.slow_node`). What was lost or failed there is evaluated again.
 """
 
 from __future__ import annotations
 
+import collections
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
-from tuner.errors import NodeLost, TunerError
+from tuner.errors import TunerError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import Race
 from tuner.study.search import ProposedTrial, Search
 from tuner.values.configuration import Configuration
 from tuner.values.trial import Trial
 
+FAILURES = 3
+"""Failed trials in a row after which a machine is checked with the default."""
 _log = logging.getLogger(__name__)
 
 
@@ -37,27 +44,41 @@ class EvaluatingNode(Protocol):
         """
 
 
+NodeT = TypeVar("NodeT", bound=EvaluatingNode)
+
+
 class ParallelSearch:
     """Search whose trials run on several machines at once. From one thread."""
 
     def __init__(
         self,
         search: Search,
-        nodes: Sequence[EvaluatingNode],
+        nodes: list[NodeT],
         *,
         used_s: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
-        """Take machines; `used_s` returns the seconds that the study has used."""
+        """Take machines.
+
+        Args:
+            nodes: those that leave the study are removed.
+            used_s: returns the seconds that the study has used.
+            say: called with each note.
+        """
         self.search = search
         self._used_s = used_s
         self._say = say
-        self._free = list(reversed(nodes))
-        self._running: dict[Future[Evaluation], tuple[ProposedTrial, EvaluatingNode]] = {}
+        self._leave = nodes.remove
+        self._count = len(nodes)
+        self._free: list[EvaluatingNode] = list(reversed(nodes))
+        self._running: dict[Future[Evaluation], tuple[ProposedTrial | None, EvaluatingNode]] = {}
+        """Evaluations by their futures; None is a check with the default, which is no trial."""
+        self._failed: dict[str, list[Configuration]] = collections.defaultdict(list)
+        """What failed since the last success, by machine."""
         self._threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
 
     def __enter__(self) -> Self:
-        self.search.check_nodes(len(self._free))
+        self.search.check_nodes(self._count)
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -67,28 +88,31 @@ class ParallelSearch:
         """Return why the search has ended, or None as long as trials run or may begin."""
         return None if self._running else self.search.stop_reason(used_s)
 
-    def step(self) -> Trial:
-        """Keep the machines busy until a trial has ended, and return it.
+    def step(self) -> Trial | None:
+        """Keep the machines busy until an evaluation has ended; return its trial, if it is one.
 
         Raises:
-            TunerError: all machines are lost.
+            TunerError: no machine is left.
         """
-        while True:
-            self._begin()
-            if not self._running:
-                raise TunerError("no machine is left to measure on")
-            ended, _ = wait(self._running, return_when=FIRST_COMPLETED)
-            future = min(ended, key=lambda one: self._running[one][0].running.trial.number)
-            proposed, node = self._running.pop(future)
-            try:
-                evaluation = future.result()
-            except NodeLost as error:
+        self._begin()
+        if not self._running:
+            raise TunerError("no machine is left to measure on; see the notes of the study")
+        ended, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        future = min(ended, key=lambda one: _number(self._running[one][0]))
+        proposed, node = self._running.pop(future)
+        try:
+            evaluation = future.result()
+        except TunerError as error:  # lost, or its load generator failed
+            if proposed is not None:
                 self.search.give_up(proposed, str(error))
-                self._say(str(error))
-                _log.warning("machine lost", extra={"fields": {"node": node.name}})
-                continue
-            self._free.append(node)
-            return self.search.conclude(proposed, evaluation)
+            self._remove(node, str(error))
+            return None
+        if proposed is None:
+            self._judge_default(node, evaluation)
+            return None
+        trial = self.search.conclude(proposed, evaluation)
+        self._judge(node, trial)
+        return trial
 
     def _begin(self) -> None:
         search = self.search
@@ -97,5 +121,54 @@ class ParallelSearch:
                 return
             node = self._free.pop()
             proposed = search.propose()
-            future = self._threads.submit(node.evaluate, proposed.configuration, proposed.race)
-            self._running[future] = proposed, node
+            self._evaluate(proposed, node, proposed.configuration, proposed.race)
+
+    def _evaluate(
+        self,
+        proposed: ProposedTrial | None,
+        node: EvaluatingNode,
+        configuration: Configuration,
+        race: Race | None,
+    ) -> None:
+        future = self._threads.submit(node.evaluate, configuration, race)
+        self._running[future] = proposed, node
+
+    def _judge(self, node: EvaluatingNode, trial: Trial) -> None:
+        """Use the machine further, check it, or leave it out."""
+        failed = self._failed[node.name]
+        if trial.outcome.status == "ok":
+            failed.clear()
+            slow = self.search.slow_node()
+            if slow is not None and slow[0] == node.name and self._count > 1:
+                self._remove(node, f"the machine {node.name} is left out: it {slow[1]}")
+                return
+        else:
+            failed.append(trial.configuration)
+            if len(failed) >= FAILURES and self.search.has_worked(but_on=node.name):
+                self._evaluate(None, node, self.search.problem.default, None)
+                return
+        self._free.append(node)
+
+    def _judge_default(self, node: EvaluatingNode, evaluation: Evaluation) -> None:
+        failed = self._failed[node.name]
+        if evaluation.measurement is None:
+            for configuration in dict.fromkeys(failed):
+                self.search.store.enqueue(configuration, origin="check")
+            self._remove(
+                node,
+                f"the machine {node.name} is left out: even the default fails there "
+                f"({evaluation.outcome.reason}), though it works elsewhere",
+            )
+            return
+        failed.clear()
+        self._free.append(node)
+
+    def _remove(self, node: EvaluatingNode, why: str) -> None:
+        self._count -= 1
+        self._leave(node)  # type: ignore[arg-type]  # it is one of them
+        self._say(why)
+        _log.warning("machine left out", extra={"fields": {"node": node.name, "reason": why}})
+
+
+def _number(proposed: ProposedTrial | None) -> int:
+    return -1 if proposed is None else proposed.running.trial.number

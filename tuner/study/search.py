@@ -26,6 +26,7 @@ from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
 from tuner.sampling.shortlist import Shortlist
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates.machine_speed import NODE_SD
 from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -50,6 +51,9 @@ CHECK_EVERY = 4
 A check evaluates incumbent and default again, one after the other: a lucky evaluation must not
 mislead, and what is measured in one moment can be compared.
 """
+SLOW, MIN_ON_NODE = 4 * NODE_SD, 3
+"""Logarithm by which a machine must surely be slower than the others to be left out, and the number of
+evaluations there that tell."""
 MIN_FOR_RACE = 4
 """Number of successful trials before racing begins; until then the best is too uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
@@ -266,6 +270,8 @@ class Search:
     def drift(self) -> str | None:
         """Describe machine drift if it is considerable, otherwise return None."""
         worked = [trial for trial in self.trials if trial.objective is not None]
+        if len({trial.node for trial in worked}) > 1:
+            return None
         mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
             return None
@@ -277,6 +283,49 @@ class Search:
             f"the machine was {math.expm1(apart):.0%} slower around trial "
             f"{worked[slow].number} than around trial {worked[quick].number}: comparisons "
             "of trials correct for this, but a quieter machine gives better results"
+        )
+
+    def node_speeds(self) -> str | None:
+        """Describe how much the machines differ, if there are several."""
+        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
+        if found is None:
+            return None
+        said = []
+        for name, mean, variance in zip(
+            found.names, found.mean, np.diag(found.covariance), strict=True
+        ):
+            low, high = mean - 1.96 * math.sqrt(variance), mean + 1.96 * math.sqrt(variance)
+            each = " to ".join(f"{math.expm1(end):+.1%}" for end in (low, high))
+            said.append(f"{name} {math.expm1(mean):+.1%} ({each})")
+        return (
+            f"{self.objective.name} on each machine, compared with all of them "
+            f"(with 95 % intervals): {', '.join(said)}"
+        )
+
+    def slow_node(self) -> tuple[str, str] | None:
+        """Return the machine that is slower than the others beyond what is expected, and how much."""
+        if len(self.trials) % CHECK_EVERY:
+            return None
+        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
+        if found is None:
+            return None
+        sign = 1.0 if self.objective.is_minimised else -1.0
+        place = int(np.argmax(sign * found.mean))
+        others = len(found.mean) - 1
+        weights = np.full(others + 1, -1.0 / others)
+        weights[place] = 1.0
+        slower = sign * float(weights @ found.mean)
+        error = math.sqrt(float(weights @ found.covariance @ weights))
+        if found.counts[place] < MIN_ON_NODE or slower - 2 * error < SLOW:
+            return None
+        return found.names[place], f"is {math.expm1(slower):.0%} slower than the others"
+
+    def has_worked(self, *, but_on: str) -> bool:
+        """Whether the default has worked on another machine than this one."""
+        return any(
+            one.measured is not None and one.node != but_on
+            for one in self.trials
+            if self.problem.is_default(one.configuration)
         )
 
     def recommend(self, *, keeps_default: bool = True) -> Configuration | None:

@@ -143,7 +143,7 @@ def _go_on(
     target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
     space = str(folder.path / "space.yaml")  # as searched, even if derived
     with (
-        open_fleet(settings) as nodes,
+        open_fleet(settings, goes_on=True) as nodes,
         make_evaluator(settings, target, terminal) as evaluator,
     ):
         searched = dataclasses.replace(
@@ -213,8 +213,8 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     else:
         reason = _run_trials(setup, search, search)
     setup.progress.say(reason)
-    if (drift := search.drift()) is not None:
-        setup.note(drift)
+    for note in filter(None, (search.drift(), search.node_speeds())):
+        setup.note(note)
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         setup.note(
@@ -246,6 +246,8 @@ def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch)
         setup.terminal.check()
         trial = steps.step()
         setup.keep_used()
+        if trial is None:
+            continue
         left_s = search.left_s(setup.used_s())
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
         if trial.origin == "default" and trial.measured is not None:

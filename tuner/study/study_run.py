@@ -47,8 +47,8 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
-    nodes: Sequence[Node]
-    """Other machines that measure at once; empty: this one."""
+    nodes: list[Node]
+    """Machines that measure at once, without those that were lost; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
 
@@ -61,7 +61,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
-        nodes: Sequence[Node] = (),
+        nodes: list[Node],
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""
@@ -282,9 +282,10 @@ def _alternate(
 def _open_rounds(
     setup: StudyRun, arms: Mapping[str, Configuration], *, latency_s: float, first: int
 ) -> contextlib.AbstractContextManager[verification.MeasuresRounds]:
-    say = setup.progress.say
     if setup.nodes:
+        say = setup.note
         return FleetRounds(setup.nodes, arms, latency_s=latency_s, first=first, say=say)
+    say = setup.progress.say
     return verification.open_rounds(setup.evaluator, arms, latency_s=latency_s, say=say)
 
 

@@ -186,6 +186,21 @@ class GaussianProcess:
         variance = np.diag(drift) - (self._reduce(drift) ** 2).sum(axis=0)
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
+    def node_speeds(self, nodes: Positions) -> tuple[Array, Array]:
+        """Return the machines' lasting speeds (k,), and their covariance (k, k), in units of the targets.
+
+        Args:
+            nodes: (n,) number below k of each target's machine, or -1.
+        """
+        count = int(nodes.max()) + 1
+        if not self.hyperparameters.has_nodes:
+            return np.zeros(count), np.zeros((count, count))
+        variance = math.exp(2 * self.hyperparameters.drift[-2])
+        cross = variance * (nodes[None, :] == np.arange(count)[:, None])
+        reduced = self._reduce(cross.T)
+        left = variance * np.eye(count) - reduced.T @ reduced
+        return self._factor * (cross @ self._pull), self._factor**2 * left
+
     @property
     def log_density(self) -> float:
         """Log posterior of the hyper-parameters, for targets in their own unit."""

@@ -43,6 +43,11 @@ class Hyperparameters:
         """Return plain numbers for the store."""
         return (self.variance, *self.lengths, self.noise, *self.drift)
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the last part of the drift is the machines' own speeds."""
+        return len(self.drift) > 2 * len(SHARES)
+
     @classmethod
     def medians(
         cls,

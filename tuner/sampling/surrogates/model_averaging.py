@@ -46,12 +46,25 @@ class AveragedModel:
 
     def drift(self) -> tuple[Array, Array]:
         """Return the machine drift at each evaluation (n,) and its error (n,)."""
-        process = self.plain
-        if self.structured is not None and self.weight >= 0.5:
-            process = self.structured
-        mean, sd = process.drift()
+        mean, sd = self._likelier.drift()
         own = len(self._observed)
         return mean[:own], sd[:own]
+
+    def node_speeds(self, nodes: Positions) -> tuple[Array, Array]:
+        """Return the lasting speeds (k,) of machines and their covariance (k, k).
+
+        Args:
+            nodes: (n,) number below k of each observation's machine.
+        """
+        process = self._likelier
+        earlier = len(process.vectors) - len(nodes)
+        return process.node_speeds(np.concatenate([nodes, np.full(earlier, -1)]))
+
+    @property
+    def _likelier(self) -> GaussianProcess:
+        if self.structured is not None and self.weight >= 0.5:
+            return self.structured
+        return self.plain
 
     @property
     def noise_sd(self) -> float:

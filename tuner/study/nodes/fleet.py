@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from tuner.errors import NodeLost, TunerError, UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
 
-END_S = 30.0
 
 
 class Node(Protocol):
@@ -67,6 +66,9 @@ def _differences(
             yield f"{inside}{key}", one, other
 
 
+_Round = Mapping[str, Evaluation]
+
+
 class FleetRounds:
     """Rounds that several machines measure at once (`verification.MeasuresRounds`).
 
@@ -75,25 +77,24 @@ class FleetRounds:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: list[Node],
         arms: Mapping[str, Configuration],
         *,
         latency_s: float,
         first: int,
         say: Callable[[str], None],
     ) -> None:
-        """Begin at the round `first`, which names the streams of arrivals."""
+        """Begin at the round `first`, which names the streams of arrivals; lost nodes are removed."""
         self._nodes = nodes
         self._configurations = arms
         self._latency_s = latency_s
         self._streams = itertools.count(first)
         self._say = say
-        self._done: queue.SimpleQueue[Mapping[str, Evaluation] | Exception] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[_Round | str | tuple[Node, Exception]] = queue.SimpleQueue()
         self._ending = threading.Event()
         self._threads = [
             threading.Thread(target=self._measure, args=[node], daemon=True) for node in nodes
         ]
-        self._left = len(nodes)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -105,10 +106,11 @@ class FleetRounds:
             thread.start()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
         self._ending.set()
-        for thread in self._threads:
-            thread.join(END_S)
+        if kind is None:  # otherwise the machines are given back, which ends their calls
+            for thread in self._threads:
+                thread.join()
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
         """Yield one evaluation per arm, all on the same machine.
@@ -118,21 +120,25 @@ class FleetRounds:
         """
         while True:
             done = self._done.get()
-            if not isinstance(done, Exception):
+            if isinstance(done, str):
+                self._say(done)
+                continue
+            if not isinstance(done, tuple):
                 break
-            if not isinstance(done, NodeLost):
-                raise done
-            self._left -= 1
-            self._say(f"a machine was lost: {done}")
-            if not self._left:
-                raise TunerError("no machine is left to measure on")
+            node, error = done
+            if not isinstance(error, TunerError):
+                raise error
+            self._nodes.remove(node)
+            self._say(str(error))
+            if not self._nodes:
+                raise TunerError("no machine is left to measure on; see the notes of the study")
         for role in arms:
             yield role, done[role]
 
     def _measure(self, node: Node) -> None:
         try:
             for said in node.open_rounds(self._configurations, latency_s=self._latency_s):
-                self._say(f"{node.name}: {said}")
+                self._done.put(f"{node.name}: {said}")
             order = list(self._configurations)
             while not self._ending.is_set():
                 found = node.round(order, stream=next(self._streams))
@@ -140,4 +146,4 @@ class FleetRounds:
                 order.reverse()
             node.close_rounds()
         except Exception as error:
-            self._done.put(error)
+            self._done.put((node, error))

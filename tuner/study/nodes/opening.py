@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from serving.errors import ServingError
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import Node, check_alike
@@ -16,23 +17,23 @@ from tuner.study.preparation import StudyInputs
 
 
 @contextlib.contextmanager
-def open_fleet(settings: StudySettings) -> Iterator[Sequence[Node]]:
-    """Take the machines of `--workers`, or none.
+def open_fleet(settings: StudySettings, *, goes_on: bool = False) -> Iterator[list[Node]]:
+    """Take the machines of `--workers`, or none; when a study goes on, there may be fewer.
 
     Raises:
         UsageError: they cannot be had.
     """
     if settings.search.workers is None:
-        yield ()
+        yield []
         return
     from tuner.study.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
 
     try:
-        fleet = RayFleet.open(settings.search.workers, settings)
+        fleet = RayFleet.open(settings.search.workers, settings, goes_on=goes_on)
     except ServingError as error:
         raise UsageError(f"--workers {settings.search.workers}: {error}") from error
     with fleet:
-        yield fleet.nodes
+        yield fleet.nodes  # type: ignore[misc]  # a list of them
 
 
 def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
@@ -46,7 +47,7 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
     note = evaluator.check_responses()
     evaluator.stop_engine()
     with ThreadPoolExecutor(len(nodes)) as threads:
-        told = list(threads.map(lambda node: node.open(inputs.problem.default), nodes))
+        told = list(threads.map(lambda node: _open(node, inputs), nodes))
     here = {
         "limits": inputs.served.limits,
         "payloads": inputs.payloads.description,
@@ -56,3 +57,10 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
         {"this machine": here} | {node.name: one for node, one in zip(nodes, told, strict=True)}
     )
     return [] if note is None else [note]
+
+
+def _open(node: Node, inputs: StudyInputs) -> Mapping[str, Any]:
+    try:
+        return node.open(inputs.problem.default)
+    except TunerError as error:
+        raise UsageError(f"--workers: on the machine {node.name}: {error}") from error

@@ -5,10 +5,13 @@ The only module of the tuner that imports Ray.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from serving.spawners.node.ray_cluster import check_token
@@ -19,26 +22,34 @@ from tuner.settings.study import StudySettings
 from tuner.study.nodes.measuring_node import MeasuringNode
 from tuner.values.configuration import Configuration
 
+# A head that is away does not end the study's process: the machines measure meanwhile.
 os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
+os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of connecting, each of some 40 s
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+    from ray.exceptions import AuthenticationError, GetTimeoutError, RayActorError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - needs an environment without Ray
     raise UsageError(f"--workers needs Ray: pip install 'luthier[ray]' ({error})") from error
 
+_log = logging.getLogger(__name__)
+
 PLACED_S = 60.0
 """Seconds in which a machine must give all its cores: others may use it."""
-CALL_S = 900.0
-"""Seconds after which a machine whose call has not ended is lost."""
+CALL_S, PHASES = 900.0, 10
+"""Time after which a machine whose call has not ended is lost: seconds, and measured parts on top."""
+CLOSE_S = 10.0
+"""Seconds in which a machine ends its processes in order."""
 
 
 class RayNode:
     """One machine of the cluster (`fleet.Node`)."""
 
-    def __init__(self, name: str, actor: Any) -> None:
+    def __init__(self, name: str, actor: Any, *, within_s: float) -> None:
+        """Take an actor; a call that takes longer than `within_s` shows that it is lost."""
         self.name = name
-        self._actor = actor
+        self.actor = actor
+        self._within_s = within_s
 
     def open(self, first: Configuration) -> Mapping[str, Any]:
         """See `MeasuringNode.open`."""
@@ -69,82 +80,125 @@ class RayNode:
         """See `MeasuringNode.close_rounds`."""
         self._call("close_rounds")
 
-    def close(self) -> None:
-        """End the machine's processes."""
-        with contextlib.suppress(NodeLost):
-            self._call("close")
-        with contextlib.suppress(Exception):  # it has ended
-            ray.kill(self._actor)
-
     def _named(self, evaluation: Evaluation) -> Evaluation:
         return dataclasses.replace(evaluation, node=self.name)
 
-    def _call(self, method: str, *arguments: object, within_s: float = CALL_S) -> Any:
+    def _call(self, method: str, *arguments: object) -> Any:
+        within_s = self._within_s
         try:
-            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
+            return ray.get(getattr(self.actor, method).remote(*arguments), timeout=within_s)
         except GetTimeoutError:
             raise NodeLost(self.name, f"it did not answer within {within_s:g} s") from None
         except RayTaskError as error:
-            raise error.as_instanceof_cause() from None
+            raise error.cause from error
         except RayActorError as error:
-            raise NodeLost(self.name, str(error).strip().splitlines()[0]) from error
+            _log.warning("actor lost", extra={"fields": {"node": self.name, "error": str(error)}})
+            raise NodeLost(self.name, "Ray does not reach what measures there") from error
 
 
 class RayFleet:
-    """Machines of a cluster, each held as a whole until `close`."""
+    """Machines of a cluster, each held as a whole until the end of the context."""
 
-    def __init__(self, nodes: Sequence[RayNode]) -> None:
+    def __init__(self, nodes: list[RayNode]) -> None:
         self.nodes = nodes
+        """Machines in use; whoever finds one lost removes it."""
+        self._all = tuple(nodes)
 
     @classmethod
-    def open(cls, workers: str, settings: StudySettings) -> Self:
+    def open(cls, workers: str, settings: StudySettings, *, goes_on: bool) -> Self:
         """Connect to Ray and take machines.
 
         Args:
             workers: how many, `auto` for all, or `ray://HOST:PORT` for all of the cluster there.
-            settings: the study's, without names of files that only this machine has.
+            settings: the study's; the files that they name must be on all machines.
+            goes_on: whether fewer machines will do.
 
         Raises:
             UsageError: Ray cannot be reached, or there are too few machines.
         """
         check_token()
+        # Ray prints what happens in the cluster to standard output, which is the command's own.
+        ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - no public way
         address = workers.removeprefix("ray://") if workers.startswith("ray://") else "auto"
         try:
-            ray.init(
-                address=address,
-                namespace="luthier",
-                log_to_driver=False,
-                configure_logging=False,
-            )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            with _own_signal_handlers():
+                ray.init(
+                    address=address,
+                    namespace="luthier",
+                    log_to_driver=False,
+                    configure_logging=False,
+                )
+        except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
             text = str(error).strip().splitlines()[0]
             raise UsageError(f"--workers {workers}: Ray cannot be reached: {text}") from error
-        alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        count = int(workers) if workers.isdecimal() else len(alive)
-        if not 1 <= count <= len(alive):
+        try:
+            return cls(_take(workers, settings, goes_on=goes_on))
+        except BaseException:
             ray.shutdown()
-            raise UsageError(f"--workers {workers}: the Ray cluster has {len(alive)} machines")
-        kind = ray.remote(MeasuringNode)
-        nodes = [
-            RayNode(
-                f"{node['NodeManagerHostname']}/{node['NodeManagerAddress']}",
-                kind.options(
-                    num_cpus=node["Resources"]["CPU"],
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-                ).remote(settings.as_nested()),
-            )
-            for node in alive[:count]
-        ]
-        return cls(nodes)
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """End all processes on the machines, and give them back."""
-        for node in self.nodes:
-            node.close()
+        ending = [one.actor.close.remote() for one in self._all]
+        with contextlib.suppress(Exception):  # what is killed ends as well, a moment later
+            ray.wait(ending, num_returns=len(ending), timeout=CLOSE_S)
+        for one in self._all:
+            with contextlib.suppress(Exception):  # it has ended
+                ray.kill(one.actor)
         ray.shutdown()
+
+
+def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNode]:
+    """Hold all cores of so many machines."""
+    alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    count = int(workers) if workers.isdecimal() else len(alive)
+    if goes_on:
+        count = min(count, len(alive))
+    if not 1 <= count <= len(alive):
+        raise UsageError(
+            f"--workers {workers}: the Ray cluster has {len(alive)} machines with cores; start Ray "
+            "on more (docs/machines.md), or use fewer"
+        )
+    kind = ray.remote(MeasuringNode)
+    hosts = collections.Counter(node["NodeManagerHostname"] for node in alive)
+    nodes = []
+    for node in alive[:count]:
+        host, number = node["NodeManagerHostname"], node["NodeID"]
+        where = NodeAffinitySchedulingStrategy(number, soft=False)
+        options = {"num_cpus": node["Resources"]["CPU"], "scheduling_strategy": where}
+        nodes.append(
+            RayNode(
+                host if hosts[host] == 1 else f"{host}-{number[:6]}",
+                kind.options(**options).remote(settings.as_nested()),
+                within_s=CALL_S + PHASES * settings.measurement.measured_s,
+            )
+        )
+    placed = {node.actor.__ray_ready__.remote(): node for node in nodes}
+    ready, late = ray.wait(list(placed), num_returns=len(placed), timeout=PLACED_S)
+    if late:
+        raise UsageError(
+            f"--workers {workers}: the machine {placed[late[0]].name} did not give all its cores within "
+            f"{PLACED_S:g} s: others use it, or Luthier is not installed there"
+        )
+    for one in ready:
+        try:
+            ray.get(one)
+        except RayActorError as error:
+            lines = str(error).strip().splitlines()
+            name = placed[one].name
+            raise UsageError(f"--workers {workers}: on the machine {name}: {lines[-1]}") from error
+    return nodes
+
+
+@contextlib.contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Keep this process' handlers of signals, which Ray replaces."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
