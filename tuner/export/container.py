@@ -18,8 +18,8 @@ from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
-from tuner.launching import pod
-from tuner.launching.pod import ResourceRequirements
+from tuner.metrics import server_resources
+from tuner.metrics.server_resources import ServerResources
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import StudyRecord
 
@@ -64,7 +64,7 @@ class Container:
     arguments: list[str]
     variables: dict[str, str]
     model: ModelPlace
-    needs: ResourceRequirements
+    needs: ServerResources
     is_for_gpu: bool
     settings: str
     facts: dict[str, str]
@@ -103,10 +103,10 @@ def describe(
     )
 
 
-def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
+def needs(subject: ExportInput, *, has_cache: bool = True) -> ServerResources:
     """Return the resources for the gateway and all replicas."""
     configuration, kind = subject.advice.configuration, subject.model.kind
-    return pod.needs(configuration, kind, cores=cores_of(subject), has_cache=has_cache)
+    return server_resources.needed_by(configuration, kind, cores=cores_of(subject), has_cache=has_cache)
 
 
 def cores_of(subject: ExportInput) -> int | None:
@@ -116,7 +116,7 @@ def cores_of(subject: ExportInput) -> int | None:
 
 
 def _remarks(
-    subject: ExportInput, needed: ResourceRequirements, model: ModelPlace
+    subject: ExportInput, needed: ServerResources, model: ModelPlace
 ) -> Iterator[str]:
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
