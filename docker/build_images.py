@@ -5,8 +5,9 @@
 In: this checkout, a base image with Python, and a folder with the compiled wheel of this checkout: the images hold
 it if it is for the Python and the C library of the base, else the form in pure Python. Out: images
 `luthier-replica:VERSION-RUNTIME` and `luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as
-well. Instead of a runtime, `tune` is the image `luthier-tune:VERSION` of the tuner, which loads servers. The wheelhouse is filled from where pip finds packages, for the Python and the C library of the base image; with
-`--offline` it must be complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
+well. The runtime `tune` stands for the tuner's image, `luthier-tune:VERSION`, which loads servers. The wheelhouse is
+filled from where pip finds packages, for the Python and the C library of the base image; with `--offline` it must be
+complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
 """
 
 from __future__ import annotations

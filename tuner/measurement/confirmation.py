@@ -77,7 +77,7 @@ def compare_unpaired(
     elif low > 0 or high < 0:
         outcome = "worse" if (difference > 0) == compared.is_minimised else "better"
     interval = Interval(low=math.exp(low), high=math.exp(high))
-    values = [f"{math.exp(one.mean):.4g} {compared.unit}".strip() for one in (now, before)]
+    middles = [f"{math.exp(one.mean):.4g} {compared.unit}".strip() for one in (now, before)]
     margin_text = f"{100 * margin:.3g} %"
     end = {
         "same": f"this is within {margin_text}",
@@ -85,7 +85,7 @@ def compare_unpaired(
         "needed (--repeats)",
     }.get(outcome)
     text = (
-        f"{BEGINNINGS[outcome]}: {compared.label} {values[0]} where it runs against {values[1]} in "
+        f"{BEGINNINGS[outcome]}: {compared.label} {middles[0]} where it runs against {middles[1]} in "
         f"the study, {change_in_words(math.exp(difference))} (95 % interval: "
         f"{span_in_words(interval)}; {len(here)} evaluations here, {len(study)} in the study)"
         f"{'' if end is None else f'; {end}'}."
