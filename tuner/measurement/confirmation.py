@@ -1,7 +1,8 @@
 """Comparison of an export's evaluations with those of its study, which are of another session.
 
 The evaluations have no pairs, so drift between the sessions does not cancel: it is part of the ratio.
-Its interval is Welch's (Biometrika 34:28, 1947), on logarithms and with robust means.
+Its interval is Welch's (Biometrika 34:28, 1947), on logarithms and with robust means; a single
+evaluation of the study counts as varying as those here do.
 """
 
 from __future__ import annotations
@@ -46,21 +47,24 @@ def compare_unpaired(
         margin: largest difference that counts as the same, as a share.
 
     Raises:
-        UsageError: a side has fewer than two evaluations, or lacks the objective.
+        UsageError: there are fewer than two evaluations here or none in the study, or a side
+            lacks the objective.
     """
     compared = objectives.find_objective(objective)
     logs = []
-    for side, name in ((study, "study's"), (here, "export's")):
+    for side, name, least in ((study, "study's", 1), (here, "export's", MIN_EVALUATIONS)):
         values = list(map(compared.value, side))
-        if len(values) < MIN_EVALUATIONS:
+        if len(values) < least:
             raise UsageError(
-                f"the {name} configuration has {len(values)} evaluations that worked, too few "
-                f"to compare: expected at least {MIN_EVALUATIONS}"
+                f"{len(values)} of the {name} evaluations worked, too few to compare: expected "
+                f"at least {least}"
             )
         if not all(value > 0 for value in values):
             raise UsageError(f"the {name} evaluations do not tell the objective {objective}")
         logs.append(list(map(math.log, values)))
-    before, now = map(sequential.robust_mean, logs)
+    now = sequential.robust_mean(logs[1])
+    is_single = len(logs[0]) == 1
+    before = now._replace(mean=logs[0][0]) if is_single else sequential.robust_mean(logs[0])
     parts = [one.sd**2 / len(side) for one, side in zip((before, now), logs, strict=True)]
     difference, variance = now.mean - before.mean, math.fsum(parts)
     reach = 0.0
@@ -68,6 +72,7 @@ def compare_unpaired(
         degrees = variance**2 / math.fsum(
             part**2 / one.degrees for part, one in zip(parts, (before, now), strict=True)
         )
+        degrees = now.degrees if is_single else degrees
         reach = float(special.stdtrit(degrees, 0.975)) * math.sqrt(variance)
     low, high = difference - reach, difference + reach
     outcome: ConfirmationOutcome = "undecided"

@@ -43,6 +43,8 @@ from tuner.values.trial import OK
 
 EXPORT = "export"
 CONNECT_S = 2.0
+LEAST_REPEATS = 6
+"""Number of evaluations if the study has fewer, as when its default is the best."""
 LOST = 2
 """Number of evaluations in succession that fail before the rest is given up."""
 OF_RESOURCES = frozenset({"cpu", "memory", "energy", "cost"})
@@ -86,6 +88,11 @@ class ConfirmedStudy:
         """Objective that is compared."""
         return self.settings.measurement.first
 
+    @property
+    def repeats(self) -> int:
+        """Number of evaluations of the export: as many as the study has, or a few if it has fewer."""
+        return max(LEAST_REPEATS, len(self.measured))
+
 
 def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
     """Measure an export, compare it with its study, and add the verdict to the study.
@@ -96,7 +103,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         Interrupted: a signal arrived; nothing was saved.
     """
     found = find(spec.folder, storage=spec.storage, trial=spec.trial)
-    repeats = spec.repeats or max(statistics.MIN_EVALUATIONS, len(found.measured))
+    repeats = spec.repeats or found.repeats
     loads = None if spec.loads is None else read_loads(spec.loads)
     engine = None
     identity = NOT_REACHED
@@ -171,10 +178,9 @@ def find(folder: RunFolder, *, storage: str | None, trial: int | None) -> Confir
             "load cannot see: it is of the server's processes"
         )
     measured = provenance.measurements_of(record, advice.configuration)
-    if len(measured) < statistics.MIN_EVALUATIONS:
+    if not measured:
         raise UsageError(
-            f"study {folder.name} evaluated the exported configuration {len(measured)} times, "
-            f"too few to compare with: expected at least {statistics.MIN_EVALUATIONS}"
+            f"study {folder.name} has no evaluation of the exported configuration that worked"
         )
     return ConfirmedStudy(settings=settings, record=record, advice=advice, measured=measured)
 

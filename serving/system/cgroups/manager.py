@@ -172,7 +172,9 @@ def group_of(pid: int) -> ControlGroup | None:
 
 def own_group() -> ControlGroup | None:
     """Return the group that limits this process's memory, for its counters, or None if none does."""
-    first: dict[str, Hierarchy] = {}  # of each version: those after it are above this process's group
+    first: dict[
+        str, Hierarchy
+    ] = {}  # of each version: those after it are above this process's group
     for place in system_places():
         first.setdefault(place.kind, place)
     for place in first.values():

@@ -88,7 +88,7 @@ def test_a_refused_configuration_leaves_the_limits_before(limiter: PodLimiter) -
     with LuthierProcess.start("echo", SMALL, pods=limiter) as engine:
         with pytest.raises(InvalidSettings):
             engine.apply(Configuration({**LARGE, "batching.max_size": 100_000}))
-        with pytest.raises(LaunchFailed, match="not a file|no such|does not exist|cannot"):
+        with pytest.raises(LaunchFailed, match="another"):
             engine.apply(Configuration({**LARGE, "model.variant": "another"}))
         assert limits_of(engine.facts.pid) == (1.5, 384)
 
@@ -145,10 +145,10 @@ def test_a_server_that_uses_more_than_its_new_limit_is_told_so(limiter: PodLimit
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
-        with pytest.raises(LaunchFailed, match="more memory .* than the 384 MiB") as caught:
-            with pod.changing(SMALL):
-                pass
+        with pytest.raises(LaunchFailed) as caught, pod.changing(SMALL):
+            pass
         assert caught.value.cause == "oom"
+        assert "than the 384 MiB of its limit as a whole" in caught.value.text
         pod.close()
 
 

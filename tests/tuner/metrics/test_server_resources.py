@@ -48,6 +48,7 @@ def test_a_server_without_a_cache_needs_none():
     """What another server lacks is no part of its sum."""
     configuration = {"replica.memory_mb": 100, "cache.capacity_mb": 50}
     has, lacks = (
-        needed_by(configuration, "onnx", cores=4, has_cache=has_cache) for has_cache in (True, False)
+        needed_by(configuration, "onnx", cores=4, has_cache=has_cache)
+        for has_cache in (True, False)
     )
     assert has.memory_mb - lacks.memory_mb == 50

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--repeats",
         "COUNT",
-        "evaluations; default: as many as the study has of the configuration",
+        "evaluations; default: as many as the study has of the configuration, at least 6",
         parse=_parse_count,
     )
     options.add_value(
@@ -131,7 +131,7 @@ def _job(arguments: argparse.Namespace) -> CommandResult:
         found.settings.target,
         found.settings.measurement,
         url=arguments.url,
-        repeats=arguments.repeats or len(found.measured),
+        repeats=arguments.repeats or found.repeats,
     )
     return CommandResult(text=text.rstrip("\n"), data={"files": {"confirm.yaml": text}})
 
