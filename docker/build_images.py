@@ -5,8 +5,9 @@
 In: this checkout, a base image with Python, and a folder with the compiled wheel of this checkout: the images hold
 it if it is for the Python and the C library of the base, else the form in pure Python. Out: images
 `luthier-replica:VERSION-RUNTIME` and `luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as
-well. The wheelhouse is filled from where pip finds packages, for the Python and the C library of the base image; with
-`--offline` it must be complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
+well. The runtime `tune` stands for the tuner's image, `luthier-tune:VERSION`, which loads servers. The wheelhouse is
+filled from where pip finds packages, for the Python and the C library of the base image; with `--offline` it must be
+complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ RUNTIMES = (
     "mlflow",
 )
 ROLES = ("replica", "server")
+TUNE = "tune"
+"""Role of the tuner's image, which has no runtime."""
 PULL_TIMEOUT_S = 600
 LEAST_GLIBC = 17
 """Wheels for Linux name the C library 2.17 or a newer one (PEP 600)."""
@@ -60,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--base", default=own, help=f"image with Python 3.11 or newer; default {own}"
     )
     options.add_argument(
-        "--runtimes", default="onnx", help=f"of {', '.join(RUNTIMES)}; default onnx"
+        "--runtimes", default="onnx", help=f"of {', '.join((*RUNTIMES, TUNE))}; default onnx"
     )
     options.add_argument(
         "--wheel", type=pathlib.Path, help="folder with a compiled wheel (compiled/wheel.py)"
@@ -71,10 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--offline", action="store_true", help="ask no package index")
     arguments = options.parse_args(argv)
     runtimes = arguments.runtimes.split(",")
-    unknown = [runtime for runtime in runtimes if runtime not in RUNTIMES]
+    known = (*RUNTIMES, TUNE)
+    unknown = [runtime for runtime in runtimes if runtime not in known]
     if unknown:
         options.error(
-            f"--runtimes {arguments.runtimes}: {unknown[0]!r} is not one of {', '.join(RUNTIMES)}"
+            f"--runtimes {arguments.runtimes}: {unknown[0]!r} is not one of {', '.join(known)}"
         )
     try:
         client = docker.from_env(timeout=PULL_TIMEOUT_S)
@@ -126,16 +130,20 @@ def build(
         # Each runtime has its own wheels: what one brings the other image's build need not carry.
         wheels = (wheelhouse or BUILD / "wheelhouse") / runtime
         if not is_offline:
-            _fill(wheels, FOLDER / "requirements" / f"server-{runtime}.txt", facts, own)
+            wanted = f"{TUNE}.txt" if runtime == TUNE else f"server-{runtime}.txt"
+            _fill(wheels, FOLDER / "requirements" / wanted, facts, own)
         if not any(wheels.glob("luthier-*.whl")):
             raise CannotBuild(f"{wheels} has no wheel of Luthier; without --offline it is made")
         shutil.rmtree(context / "wheelhouse", ignore_errors=True)
         shutil.copytree(wheels, context / "wheelhouse", copy_function=_linked)
+        if runtime == TUNE:
+            _build(client, context, TUNE, f"{TUNE}.txt", base, [f"luthier-{TUNE}:{version}"])
+            continue
         for role in ROLES:
             tags = [f"luthier-{role}:{version}-{runtime}"]
             if runtime == "onnx":
                 tags.append(f"luthier-{role}:{version}")
-            _build(client, context, role, runtime, base, tags)
+            _build(client, context, role, f"{role}-{runtime}.txt", base, tags)
 
 
 def _version() -> str:
@@ -222,11 +230,11 @@ def _build(
     client: docker.DockerClient,
     context: pathlib.Path,
     role: str,
-    runtime: str,
+    requirements: str,
     base: str,
     tags: Sequence[str],
 ) -> None:
-    arguments = {"BASE": base, "REQUIREMENTS": f"{role}-{runtime}.txt"}
+    arguments = {"BASE": base, "REQUIREMENTS": requirements}
     try:
         image, _ = client.images.build(
             path=str(context),

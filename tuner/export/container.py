@@ -18,8 +18,8 @@ from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
-from tuner.launching import pod
-from tuner.launching.pod import ResourceRequirements
+from tuner.metrics import server_resources
+from tuner.metrics.server_resources import ServerResources
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import StudyRecord
 
@@ -64,7 +64,7 @@ class Container:
     arguments: list[str]
     variables: dict[str, str]
     model: ModelPlace
-    needs: ResourceRequirements
+    needs: ServerResources
     is_for_gpu: bool
     settings: str
     facts: dict[str, str]
@@ -88,9 +88,8 @@ def describe(
     # All addresses are the container's own: the file publishes its ports.
     network = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
     arguments = ["--model", model.argument, *trust, "--settings", SETTINGS, *network]
-    words = re.sub(r"[^a-z0-9]+", "-", record.model.lower())
     return Container(
-        name=f"luthier-{words}"[:MAX_NAME].strip("-"),
+        name=name_of(record),
         image=f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE,
         arguments=list(map(yaml_text.literal, arguments)),
         variables={name: yaml_text.literal(text) for name, text in model.variables.items()},
@@ -103,10 +102,18 @@ def describe(
     )
 
 
-def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
+def name_of(record: StudyRecord) -> str:
+    """Return the name of a study's containers and services (RFC 1035)."""
+    words = re.sub(r"[^a-z0-9]+", "-", record.model.lower())
+    return f"luthier-{words}"[:MAX_NAME].strip("-")
+
+
+def needs(subject: ExportInput, *, has_cache: bool = True) -> ServerResources:
     """Return the resources for the gateway and all replicas."""
     configuration, kind = subject.advice.configuration, subject.model.kind
-    return pod.needs(configuration, kind, cores=cores_of(subject), has_cache=has_cache)
+    return server_resources.needed_by(
+        configuration, kind, cores=cores_of(subject), has_cache=has_cache
+    )
 
 
 def cores_of(subject: ExportInput) -> int | None:
@@ -115,15 +122,11 @@ def cores_of(subject: ExportInput) -> int | None:
     return cores if isinstance(cores, int) else None
 
 
-def _remarks(
-    subject: ExportInput, needed: ResourceRequirements, model: ModelPlace
-) -> Iterator[str]:
+def _remarks(subject: ExportInput, needed: ServerResources, model: ModelPlace) -> Iterator[str]:
     yield from needed.lines
-    yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
-    yield (
-        "replica are not enforced in it (the server logs this): a replica may use what "
-        "another leaves."
-    )
+    yield "The kernel holds the container to that sum, and no single replica to its own (replica.limits):"
+    measured = ", as when it was measured" if subject.record.limits == "pod" else ""
+    yield f"a replica may use what another leaves{measured}. `tune confirm` measures it where it runs."
     if (said := caution(subject.record, subject.advice.configuration)) is not None:
         yield from textwrap.wrap(f"WARNING: {said}", 100)
     kind = subject.model.kind
@@ -151,7 +154,7 @@ def caution(record: StudyRecord, configuration: Configuration) -> str | None:
     return (
         f"in the study each of {count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; "
         "in this export they and the gateway share the sum. Treat the figures of the study as an "
-        "estimate until `tune load` has measured it."
+        "estimate until `tune confirm` has measured it; `tune --for kubernetes` measures the sum."
     )
 
 

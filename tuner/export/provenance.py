@@ -117,7 +117,11 @@ def in_flight(subject: ExportInput) -> int:
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
     """Return the configuration's evaluations, from the verdict or else from the search."""
-    record, configuration = subject.record, subject.advice.configuration
+    return measurements_of(subject.record, subject.advice.configuration)
+
+
+def measurements_of(record: StudyRecord, configuration: Configuration) -> tuple[Measurement, ...]:
+    """Return a configuration's evaluations, from the verdict or else from the search."""
     if record.verdict is None or configuration not in (record.best, record.default):
         return _evaluations(record, configuration)
     return record.verdict.best if configuration == record.best else record.verdict.default

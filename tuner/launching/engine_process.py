@@ -32,7 +32,7 @@ from tuner.launching.admin import AdminClient
 from tuner.launching.engine import EngineInfo
 from tuner.launching.output import Output, describe_exit
 from tuner.launching.pod import Pod, PodLimiter
-from tuner.launching.replica_facts import ReplicaFacts
+from tuner.launching.replica_facts import ReplicaFacts, ReportedDeath
 from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
@@ -164,12 +164,16 @@ class LuthierProcess:
                 pod.join(process.pid)
             facts = _ready_facts(process, errors, timeout_s=timeout_s)
             token = _token_of(facts)
-        except BaseException:
+        except BaseException as error:
             _end(process, grace_s=STOP_GRACE_S)
             errors.join()
             process.stdout.close()
+            oom = None if pod is None else pod.oom_text()
             if pod is not None:
                 pod.close()
+            if oom is not None and isinstance(error, LaunchFailed):
+                text = f"the server ended before it was ready: {oom}"
+                raise LaunchFailed("oom", text) from error
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
         return cls(process, facts, errors, always, token=token, pod=pod)
@@ -184,12 +188,9 @@ class LuthierProcess:
         """Apply a configuration to new replicas, and return the seconds until they are ready."""
         before_s = time.monotonic()
         settings = apply.complete_settings(configuration, self._always)
-        if self._pod is None:
+        pod = self._pod
+        with contextlib.nullcontext() if pod is None else pod.changing(configuration):
             self.admin.apply(settings, timeout_s=timeout_s)
-        else:
-            self._pod.widen(configuration)  # new replicas are ready before old ones leave
-            self.admin.apply(settings, timeout_s=timeout_s)
-            self._pod.limit(configuration)
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
@@ -205,8 +206,14 @@ class LuthierProcess:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' current report."""
-        return replica_facts.parse(self.admin.replicas())
+        """Return the replicas' current report, or the death of the whole server for memory."""
+        try:
+            return replica_facts.parse(self.admin.replicas())
+        except LaunchFailed:
+            if self.is_running() or (oom := self._oom_text()) is None:
+                raise
+            death = ReportedDeath(reason="oom", text=oom, who="the server")
+            return ReplicaFacts(replicas=(), deaths=(death,))
 
     def is_running(self) -> bool:
         """Whether the server process is alive."""
@@ -218,8 +225,13 @@ class LuthierProcess:
             self._process.wait(timeout=ENDING_S)
         status = self._process.poll()
         how = "still running" if status is None else describe_exit(status)
+        if (oom := self._oom_text()) is not None:
+            return f"{how}; {oom}"
         last = self._errors.last_line().removeprefix(SPEAKER)
         return f"{how}; last output: {last}" if last else how
+
+    def _oom_text(self) -> str | None:
+        return None if self._pod is None else self._pod.oom_text()
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """Stop the server with SIGTERM, and with SIGKILL after `grace_s`."""

@@ -2,7 +2,7 @@
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
                  verification/evaluations.json  verification/<role>.npz
-                 verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
+                 verdict.json  confirmations.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
 One process runs a study at a time: `hold_lock`.
 """
@@ -36,6 +36,7 @@ FILES = frozenset(
         "compare.html",
         "compare.json",
         "compare.yaml",
+        "confirmations.json",
         "deploy.sh",
         "engine.yaml",
         "scenario.yaml",

@@ -9,6 +9,7 @@ from serving import __version__
 from serving.settings import ServingSettings, sources
 from tests.tuner.export.conftest import STUDY, of_model, own_model, texts_of, with_best
 from tuner.export import kubernetes
+from tuner.metrics import server_resources
 
 CONTAINERS = ("compose", "kubernetes", "kserve")
 TWO = with_best(replica__count=2, replica__cpu=0.5, replica__memory_mb=128)
@@ -58,7 +59,7 @@ def test_a_cache_and_a_large_runtime_are_memory(tmp_path):
     assert service(with_best(TWO, cache__capacity_mb=100))["mem_limit"] == "676m"
     card = own_model(tmp_path / "net.pt2", kind="torch")
     study = of_model(card, str(tmp_path / "net.pt2"), TWO)
-    more = pod.RUNTIME_MB["torch"]
+    more = server_resources.RUNTIME_MB["torch"]
     assert service(study, card=card)["mem_limit"] == f"{576 + more}m"
 
 
@@ -72,7 +73,7 @@ def test_without_limits_of_the_study_memory_is_not_limited():
 
 @pytest.mark.parametrize("target", CONTAINERS)
 def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
-    """They hold the whole configuration, and replicas are processes."""
+    """They hold the whole configuration, and that the container is limited, not a replica."""
     if target == "compose":
         text = texts_of("compose", TWO)["best.yaml"]
     else:
@@ -80,7 +81,7 @@ def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
     read = sources.resolve(file=file, environment={})
-    assert read == ServingSettings().with_changes({**TWO.best, "replica.spawner": "process"})
+    assert read == ServingSettings().with_changes({**TWO.best, "replica.limits": "pod"})
 
 
 @pytest.mark.parametrize("target", CONTAINERS)

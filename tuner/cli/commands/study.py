@@ -172,6 +172,7 @@ def as_json(
         "headline": headline.headline(record),
         "verdict": finite(to_plain(record.verdict)),
         "open_loop": finite(to_plain(record.open_loop)),
+        "confirmations": finite(to_plain(record.confirmations)),
         "failure_counts": to_plain(record.failure_counts),
         "notes": [*study_notes.warnings(record), *study_notes.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},

@@ -110,6 +110,14 @@ def advice(study: StudyRecord) -> tuple[str, ...]:
     return () if found is None or study.best == study.default else (found.reason,)
 
 
+def confirmations(study: StudyRecord) -> tuple[str, ...]:
+    """Return how exports were confirmed where they run, a line for each, newest last."""
+    return tuple(
+        f"Confirmed at {one.where}: {one.text} Not checked: {'; '.join(one.unchecked)}."
+        for one in study.confirmations
+    )
+
+
 def to_try(study: StudyRecord) -> str | None:
     """Return the command to export the best; None while unfinished or if the default is best."""
     return export_of_best(study) if study.is_finished and study.best != study.default else None
