@@ -90,14 +90,14 @@ def main():
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     nodes = [cluster.add_node(num_cpus=CORES) for _ in range(2)]
-    print(">", cluster.address, flush=True)
+    print(">", cluster.address, flush=True)  # noqa: T201  to the test
     for line in sys.stdin:
         word, resources = json.loads(line)
         if word == "kill":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
             nodes.append(cluster.add_node(**resources))
-        print(">", word, flush=True)
+        print(">", word, flush=True)  # noqa: T201  to the test
     cluster.shutdown()
 
 

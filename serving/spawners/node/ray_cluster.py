@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -211,3 +212,23 @@ def check_token(*, is_open: bool = False) -> None:
             "Ray runs code for everybody who reaches it: set RAY_AUTH_MODE=token and a token on all "
             "machines (docs/machines.md), or cluster.access to open",
         )
+
+
+def own_address(head: str) -> str | None:
+    """Return this machine's address on the way to the head, or None if Ray is to find out.
+
+    Ray asks the way to the internet, and takes part as the head's machine if that fails; it would
+    then end with the head.
+    """
+    if head == "auto":
+        head = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = head.rpartition(":")
+    if not host or not port.isdecimal():
+        return None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect(address)  # sends nothing
+            return str(way.getsockname()[0])
+    except OSError:
+        return None

@@ -19,9 +19,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -40,6 +38,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
+from serving.spawners.node.ray_cluster import own_address
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
@@ -108,7 +107,7 @@ class Steward:
         """Connect to Ray, and follow orders until the channel ends."""
         ray.init(
             address=self._first["address"],
-            _node_ip_address=_own_address(self._first["address"]),
+            _node_ip_address=own_address(self._first["address"]),
             namespace="luthier",
             log_to_driver=False,
             configure_logging=False,
@@ -311,26 +310,6 @@ class Steward:
                     self._agents.pop(node, None)
                 except ray.exceptions.RayError:
                     pass  # it is still away
-
-
-def _own_address(head: str) -> str | None:
-    """Return this machine's address on the way to the head, or None if Ray is to find out.
-
-    Ray asks the way to the internet, and takes part as the head's machine if that fails; it would
-    then end with the head.
-    """
-    if head == "auto":
-        head = os.environ.get("RAY_ADDRESS", "")
-    host, _, port = head.rpartition(":")
-    if not host or not port.isdecimal():
-        return None
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as way:
-            way.connect(address)  # sends nothing
-            return str(way.getsockname()[0])
-    except OSError:
-        return None
 
 
 def _has_room(resources: Mapping[str, float], bundle: Mapping[str, float], taken: int) -> bool:

@@ -17,7 +17,6 @@ from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
 
 
-
 class Node(Protocol):
     """One machine's `MeasuringNode`, from elsewhere; every call may raise NodeLost."""
 
@@ -42,6 +41,9 @@ class Node(Protocol):
 
     def close_rounds(self) -> None:
         """See `MeasuringNode.close_rounds`."""
+
+    def ask(self, method: str, *arguments: object) -> Any:
+        """Call another method of the machine's `MeasuringNode`."""
 
 
 def check_alike(told: Mapping[str, Mapping[str, Any]]) -> None:

@@ -12,13 +12,20 @@ from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import Node, check_alike
-from tuner.study.nodes.measuring_node import facts
+from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.preparation import StudyInputs
 
 
 @contextlib.contextmanager
-def open_fleet(settings: StudySettings, *, goes_on: bool = False) -> Iterator[list[Node]]:
+def open_fleet(
+    settings: StudySettings,
+    *,
+    kind: type[MeasuringNode] = MeasuringNode,
+    goes_on: bool = False,
+) -> Iterator[list[Node]]:
     """Take the machines of `--workers`, or none; when a study goes on, there may be fewer.
+
+    `kind` is what runs on each.
 
     Raises:
         UsageError: they cannot be had.
@@ -29,7 +36,7 @@ def open_fleet(settings: StudySettings, *, goes_on: bool = False) -> Iterator[li
     from tuner.study.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
 
     try:
-        fleet = RayFleet.open(settings.search.workers, settings, goes_on=goes_on)
+        fleet = RayFleet.open(settings.search.workers, settings, kind=kind, goes_on=goes_on)
     except ServingError as error:
         raise UsageError(f"--workers {settings.search.workers}: {error}") from error
     with fleet:

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.spawners.node.ray_cluster import check_token
+from serving.spawners.node.ray_cluster import check_token, own_address
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
@@ -53,37 +53,42 @@ class RayNode:
 
     def open(self, first: Configuration) -> Mapping[str, Any]:
         """See `MeasuringNode.open`."""
-        found: Mapping[str, Any] = self._call("open", dict(first))
+        found: Mapping[str, Any] = self.ask("open", dict(first))
         return found
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """See `MeasuringNode.evaluate`."""
-        return self._named(self._call("evaluate", dict(configuration), race))
+        return self._named(self.ask("evaluate", dict(configuration), race))
 
     def evaluate_at(
         self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
     ) -> Evaluation:
         """See `MeasuringNode.evaluate_at`."""
-        return self._named(self._call("evaluate_at", dict(configuration), load, seconds))
+        return self._named(self.ask("evaluate_at", dict(configuration), load, seconds))
 
     def open_rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> Sequence[str]:
         """See `MeasuringNode.open_rounds`."""
         plain = {role: dict(one) for role, one in arms.items()}
-        said: Sequence[str] = self._call("open_rounds", plain, latency_s)
+        said: Sequence[str] = self.ask("open_rounds", plain, latency_s)
         return said
 
     def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
         """See `MeasuringNode.round`."""
-        return [(role, self._named(one)) for role, one in self._call("round", tuple(arms), stream)]
+        return [(role, self._named(one)) for role, one in self.ask("round", tuple(arms), stream)]
 
     def close_rounds(self) -> None:
         """See `MeasuringNode.close_rounds`."""
-        self._call("close_rounds")
+        self.ask("close_rounds")
 
     def _named(self, evaluation: Evaluation) -> Evaluation:
         return dataclasses.replace(evaluation, node=self.name)
 
-    def _call(self, method: str, *arguments: object) -> Any:
+    def ask(self, method: str, *arguments: object) -> Any:
+        """Call a method of the machine's `MeasuringNode`; return what it returns.
+
+        Raises:
+            NodeLost: the machine does not answer.
+        """
         within_s = self._within_s
         try:
             return ray.get(getattr(self.actor, method).remote(*arguments), timeout=within_s)
@@ -105,12 +110,20 @@ class RayFleet:
         self._all = tuple(nodes)
 
     @classmethod
-    def open(cls, workers: str, settings: StudySettings, *, goes_on: bool) -> Self:
+    def open(
+        cls,
+        workers: str,
+        settings: StudySettings,
+        *,
+        kind: type[MeasuringNode] = MeasuringNode,
+        goes_on: bool = False,
+    ) -> Self:
         """Connect to Ray and take machines.
 
         Args:
             workers: how many, `auto` for all, or `ray://HOST:PORT` for all of the cluster there.
             settings: the study's; the files that they name must be on all machines.
+            kind: what runs on each.
             goes_on: whether fewer machines will do.
 
         Raises:
@@ -124,6 +137,7 @@ class RayFleet:
             with _own_signal_handlers():
                 ray.init(
                     address=address,
+                    _node_ip_address=own_address(address),
                     namespace="luthier",
                     log_to_driver=False,
                     configure_logging=False,
@@ -132,7 +146,7 @@ class RayFleet:
             text = str(error).strip().splitlines()[0]
             raise UsageError(f"--workers {workers}: Ray cannot be reached: {text}") from error
         try:
-            return cls(_take(workers, settings, goes_on=goes_on))
+            return cls(_take(workers, settings, kind, goes_on=goes_on))
         except BaseException:
             ray.shutdown()
             raise
@@ -151,7 +165,9 @@ class RayFleet:
         ray.shutdown()
 
 
-def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNode]:
+def _take(
+    workers: str, settings: StudySettings, kind: type[MeasuringNode], *, goes_on: bool
+) -> list[RayNode]:
     """Hold all cores of so many machines."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     count = int(workers) if workers.isdecimal() else len(alive)
@@ -162,7 +178,7 @@ def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNo
             f"--workers {workers}: the Ray cluster has {len(alive)} machines with cores; start Ray "
             "on more (docs/machines.md), or use fewer"
         )
-    kind = ray.remote(MeasuringNode)
+    actor = ray.remote(kind)
     hosts = collections.Counter(node["NodeManagerHostname"] for node in alive)
     nodes = []
     for node in alive[:count]:
@@ -172,7 +188,7 @@ def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNo
         nodes.append(
             RayNode(
                 host if hosts[host] == 1 else f"{host}-{number[:6]}",
-                kind.options(**options).remote(settings.as_nested()),
+                actor.options(**options).remote(settings.as_nested()),
                 within_s=CALL_S + PHASES * settings.measurement.measured_s,
             )
         )
