@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
@@ -232,3 +232,12 @@ def own_address(head: str) -> str | None:
             return str(way.getsockname()[0])
     except OSError:
         return None
+
+
+def node_name(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return how a node of `ray.nodes()` is called: by the first of its names that is its own."""
+    alive = [one for one in nodes if one["Alive"]]
+    for key in ("NodeManagerHostname", "NodeManagerAddress"):
+        if sum(one[key] == node[key] for one in alive) <= 1:
+            return str(node[key])
+    return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"

@@ -38,7 +38,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from serving.spawners.node.ray_cluster import own_address
+from serving.spawners.node.ray_cluster import node_name, own_address
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
@@ -137,11 +137,11 @@ class Steward:
     def _seat(self, order: Mapping[str, Any]) -> None:
         seat = order["seat"]
         try:
-            found = self._place(order)
-            if found is None or not self._is_wanted(seat):
+            place = self._place(order)
+            if place is None or not self._is_wanted(seat):
                 self._remove(seat)
                 return
-            node, gpu = found
+            node, gpu = place
             host, port = self._agent(node)
         except Exception as error:  # Ray raises many kinds
             self._remove(seat)
@@ -162,11 +162,6 @@ class Steward:
         with self._lock:
             self._placing.discard(seat)
             return seat not in self._given_back
-
-    def _name(self, node: str, host: str) -> str:
-        """Return the address of a node, with a part of its id if others have the same one."""
-        same = [one for one in ray.nodes() if one["Alive"] and one["NodeManagerAddress"] == host]
-        return host if len(same) == 1 else f"{host}/{node[:6]}"
 
     def _place(self, order: Mapping[str, Any]) -> tuple[str, str | None] | None:
         """Reserve a bundle; return its node and GPU, or None if it was given back meanwhile."""
