@@ -143,19 +143,15 @@ class Steward:
                 return
             node, gpu = place
             host, port = self._agent(node)
+            nodes = ray.nodes()
+            name = next(node_name(one, nodes) for one in nodes if one["NodeID"] == node)
         except Exception as error:  # Ray raises many kinds
             self._remove(seat)
             text = str(error).strip().splitlines() or [repr(error)]
             self._told.put({"event": "failed", "seat": seat, "text": text[-1]})
             return
-        name = {
-            "node": node,
-            "name": self._name(node, host),
-            "host": host,
-            "port": port,
-            "gpu": gpu,
-        }
-        self._told.put({"event": "seat", "seat": seat, **name})
+        found = {"node": node, "name": name, "host": host, "port": port, "gpu": gpu}
+        self._told.put({"event": "seat", "seat": seat, **found})
 
     def _is_wanted(self, seat: int) -> bool:
         """Whether a seat that is reserved was not given back meanwhile; from now on, that removes it."""

@@ -5,7 +5,6 @@ The only module of the tuner that imports Ray.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -14,7 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.spawners.node.ray_cluster import check_token, own_address
+from serving.spawners.node.ray_cluster import check_token, node_name, own_address
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
@@ -179,15 +178,13 @@ def _take(
             "on more (docs/machines.md), or use fewer"
         )
     actor = ray.remote(kind)
-    hosts = collections.Counter(node["NodeManagerHostname"] for node in alive)
     nodes = []
     for node in alive[:count]:
-        host, number = node["NodeManagerHostname"], node["NodeID"]
-        where = NodeAffinitySchedulingStrategy(number, soft=False)
+        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         options = {"num_cpus": node["Resources"]["CPU"], "scheduling_strategy": where}
         nodes.append(
             RayNode(
-                host if hosts[host] == 1 else f"{host}-{number[:6]}",
+                node_name(node, alive),
                 actor.options(**options).remote(settings.as_nested()),
                 within_s=CALL_S + PHASES * settings.measurement.measured_s,
             )
