@@ -18,6 +18,7 @@ from serving.deployment.profile_store import ProfileStore
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
+from serving.engine.gateway_share import GatewayShare
 from serving.engine.repository import Repository
 from serving.model_spec import ModelSpec
 from serving.selection.stores.redis_store import RedisStore
@@ -77,10 +78,12 @@ def build(
     root: pathlib.Path | None,
     folder: pathlib.Path | None,
     store_password: str | None = None,
+    share: GatewayShare | None = None,
 ) -> ServerComponents:
     """Build the components; nothing runs before `ServerComponents.open`.
 
-    `folder` is the state folder, which this process must own; `root` is the model repository.
+    `folder` is the state folder, which this server must own; `root` is the model repository, and
+    `share` this gateway's part of the replicas.
 
     Raises:
         NotReady: the state folder cannot be read, or Redis cannot be reached.
@@ -96,7 +99,7 @@ def build(
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
     profiles = ProfileStore.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
-    engine = Engine(past.specs, past.settings, spawners, profiles=profiles)
+    engine = Engine(past.specs, past.settings, spawners, profiles=profiles, share=share)
     repository = None
     if root is not None:
         repository = Repository(
