@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from serving.api.clipper.service import ClipperService
 from serving.app.persistence import SavedState, StateSaver
@@ -25,7 +25,8 @@ from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
-from serving.state.records import SqliteRecords
+from serving.state.records import Records, Revision, SqliteRecords
+from serving.state.redis_records import RedisRecords
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,15 @@ class ServerComponents:
         if self.keeper is not None:
             await self.keeper.keep()
 
+    @contextlib.asynccontextmanager
+    async def changing(self, based_on: int | None = None) -> AsyncIterator[None]:
+        """Make a change in the body and make it durable, as `StateSaver.changing`."""
+        if self.keeper is None:
+            yield
+            return
+        async with self.keeper.changing(based_on):
+            yield
+
     def close(self) -> None:
         """Write pending data and close everything."""
         self.applications.close()
@@ -90,11 +100,16 @@ def build(
         InvalidSettings: `server.state_store` is invalid, or the redis package is missing.
     """
     with contextlib.ExitStack() as opened:  # close everything on failure
-        records = None
+        store = settings.server.state_store
+        records: Records | None = None
         if folder is not None:
             records = SqliteRecords(folder / "records.db")
+        elif store is not None:
+            records = RedisRecords(store, password=store_password)
+        if records is not None:
             opened.callback(records.close)
-        past = SavedState({} if records is None else records.load(), specs, settings)
+        nothing = Revision(0, {})
+        past = SavedState(nothing if records is None else records.snapshot(), specs, settings)
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
@@ -113,7 +128,10 @@ def build(
     clipper = ClipperService(engine, applications, settings)
     keeper = None
     if records is not None:
-        keeper = StateSaver(records, past, engine, repository, applications, clipper)
+        is_shared = share is not None or not isinstance(records, SqliteRecords)
+        keeper = StateSaver(
+            records, past, engine, repository, applications, clipper, is_shared=is_shared
+        )
     return ServerComponents(
         engine=engine,
         repository=repository,

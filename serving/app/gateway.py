@@ -73,16 +73,15 @@ def main() -> int:
     def server() -> Server:
         placement = Placement(
             share=GatewayShare(index=order["index"], gateways=order["gateways"]),
-            folder=pathlib.Path(order["folder"]),
+            folder=_path(order["folder"]),
             query=_socket(order["query"]),
             grpc=None if order["grpc"] is None else _socket(order["grpc"]),
             tell=tell,
         )
-        repository = order["repository"]
         return Server(
             [model_specs.from_json(spec, is_trusted=True) for spec in order["specs"]],
             ServingSettings().with_changes(order["settings"]),
-            repository=None if repository is None else pathlib.Path(repository),
+            repository=_path(order["repository"]),
             placement=placement,
         )
 
@@ -105,6 +104,10 @@ def main() -> int:
         tell({"event": "failed", "reason": one_line(error), "code": exit_code(error)})
         return exit_code(error)
     return 0
+
+
+def _path(text: str | None) -> pathlib.Path | None:
+    return None if text is None else pathlib.Path(text)
 
 
 def _socket(descriptor: int) -> socket.socket:

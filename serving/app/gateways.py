@@ -84,7 +84,7 @@ class Gateways:
         self._ended: asyncio.Future[None]
         self._query: list[socket.socket] = []
         self._grpc: list[socket.socket] = []
-        self._folder = pathlib.Path()
+        self._folder: pathlib.Path | None = None
         self._is_announced = False
 
     async def run(self) -> None:
@@ -191,7 +191,7 @@ class Gateways:
             {
                 "index": at,
                 "gateways": len(self._gateways),
-                "folder": str(self._folder),
+                "folder": None if self._folder is None else str(self._folder),
                 "query": query.fileno(),
                 "grpc": None if grpc is None else grpc.fileno(),
                 "repository": None if self._repository is None else str(self._repository),
@@ -292,12 +292,15 @@ class Gateways:
     # State
 
     @contextlib.contextmanager
-    def _state_folder(self) -> Iterator[pathlib.Path]:
-        """The folder of the state that gateways share; without `server.state_dir` for this run."""
+    def _state_folder(self) -> Iterator[pathlib.Path | None]:
+        """The folder of the state that gateways share; for this run, if the settings name no place."""
         given = self._settings.server.state_dir
         if given is not None:
             with lock_folder(given) as folder:
                 yield folder
+            return
+        if self._settings.server.state_store is not None:
+            yield None
             return
         remove_left()
         owned = process_identity.make_directory(process_identity.this_process().new_name())

@@ -74,8 +74,8 @@ class Placement:
     """What a gateway gets from the parent that it shares ports and state with others under."""
 
     share: GatewayShare
-    folder: pathlib.Path
-    """The state folder, which the parent has locked."""
+    folder: pathlib.Path | None
+    """The state folder, which the parent has locked; None if the state is in Redis."""
     query: socket.socket
     grpc: socket.socket | None
     tell: Callable[[dict[str, Any]], None]
@@ -229,6 +229,8 @@ class Server:
             servers.append(await listen(protocols.grpc, grpc, self._tls, door, "h2"))
         swept = sweep([*listeners, administration], door, held)
         chores = [asyncio.create_task(swept, name="sweep connections")]
+        if core.keeper is not None and core.keeper.is_shared:
+            chores.append(asyncio.create_task(core.keeper.watch(), name="follow the record"))
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -263,6 +265,7 @@ class Server:
     async def _administration(
         self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
+        keeper = core.keeper
         routes = AdminRoutes(
             core.engine,
             core.repository,
@@ -271,7 +274,8 @@ class Server:
             token=self._admin_token,
             has_open_metrics=self._has_open_metrics,
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
-            keep=core.keep,
+            changing=core.changing,
+            revision=None if keeper is None else lambda: keeper.revision,
             stop=self.stop,
             given=self._settings,
         )

@@ -98,6 +98,20 @@ class Applications:
         del self._apps[name]
         self._store.delete(name)
 
+    def adopt(self, name: str, application: Application | None) -> None:
+        """Take over another gateway's change: a new or changed application, or None if deleted.
+
+        Raises:
+            InvalidSettings: an option of its policy is invalid.
+        """
+        app = self._apps.get(name)
+        if application is None:
+            self._apps.pop(name, None)
+        elif app is None:
+            self.add(application)
+        elif app.application != application:
+            app.change(application)
+
     def link(self, name: str, models: Sequence[str]) -> None:
         """Link models to an application.
 

@@ -11,16 +11,13 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-import urllib.parse
-from typing import Any
 
-from serving.errors import InvalidSettings, NotReady
+from serving.errors import NotReady
 from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
+from serving.system import redis_client
 
 _PREFIX = "luthier:states:"
 _SAVED = "luthier:saved:"
-_TIMEOUT_S = 2.0
-"""Timeout of calls in the store's threads."""
 LOAD_TIMEOUT_S = 0.1
 """Timeout of loading a state while the event loop waits.
 
@@ -52,7 +49,7 @@ class RedisStore(WriteBehindStore):
             InvalidSettings: the package is missing, or the URL is invalid or has a password.
             NotReady: the server is unavailable.
         """
-        self._client = _connect(url, password)
+        self._client = redis_client.connect(url, password)
         self._patience_s = patience_s
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "states-asked")
         self._outage = ""
@@ -110,36 +107,3 @@ class RedisStore(WriteBehindStore):
         pipeline.hdel(states, *oldest)
         pipeline.zrem(saved, *oldest)
         pipeline.execute()
-
-
-def _connect(url: str, password: str | None) -> Any:
-    try:
-        import redis  # noqa: PLC0415  an extra
-        from redis.backoff import NoBackoff  # noqa: PLC0415
-        from redis.retry import Retry  # noqa: PLC0415
-    except ImportError:
-        raise InvalidSettings(
-            "server.state_store: states in Redis need the package redis: pip install '.[redis]' in a clone"
-        ) from None
-    options = {
-        "password": password,
-        "decode_responses": True,
-        "socket_timeout": _TIMEOUT_S,
-        "socket_connect_timeout": _TIMEOUT_S,
-        "retry": Retry(NoBackoff(), 1),  # for connections broken by a server restart
-    }
-    try:
-        address = urllib.parse.urlsplit(url)
-        if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
-            raise InvalidSettings(
-                "server.state_store: the address contains a password, which everybody "
-                "who may read settings would see; set LUTHIER_STATE_STORE_PASSWORD "
-                "instead"
-            )
-        client = redis.Redis.from_url(url, **options)
-        client.ping()  # at startup, where waiting is fine
-    except (TypeError, ValueError) as error:  # TypeError: unknown option
-        raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
-    except redis.RedisError as error:
-        raise NotReady(f"server.state_store: the Redis server does not answer: {error}") from error
-    return client
