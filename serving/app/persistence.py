@@ -389,6 +389,7 @@ class StateSaver:
             except ServingError as error:
                 text = "a version that another gateway serves cannot be loaded here"
                 log.error(text, extra={"model": name, "version": id_.version, "error": str(error)})
+                self._engine.failed.setdefault(id_, str(error))
                 if key in past.rows:
                     past.left_out_rows[key] = past.rows[key]
         for id_ in gone:
