@@ -1,7 +1,8 @@
 """Construction of the server's components from the command line and the saved state.
 
 Files in the state folder: `records.db` (changes made by management calls), `states.db` (learned
-policy states, unless in Redis), and `profiles.db` (profiles of models that share replicas).
+policy states, and what gateways share of them, unless in Redis), and `profiles.db` (profiles of
+models that share replicas).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from serving.engine.engine import Engine
 from serving.engine.gateway_share import GatewayShare
 from serving.engine.repository import Repository
 from serving.model_spec import ModelSpec
-from serving.selection.stores.redis_store import RedisStore
+from serving.selection.feedback_exchange import FeedbackExchange
+from serving.selection.stores.redis_shared import RedisShared
+from serving.selection.stores.sqlite_shared import SqliteShared
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
@@ -110,7 +113,7 @@ def build(
             opened.callback(records.close)
         nothing = Revision(0, {})
         past = SavedState(nothing if records is None else records.snapshot(), specs, settings)
-        states = _states(settings.server.state_store, folder, store_password)
+        states = _states(store, folder, store_password, is_shared=share is not None)
         opened.pop_all()
     of_profiles = settings.server.profiles_dir
     profiles = ProfileStore.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
@@ -128,9 +131,14 @@ def build(
     clipper = ClipperService(engine, applications, settings)
     keeper = None
     if records is not None:
-        is_shared = share is not None or not isinstance(records, SqliteRecords)
         keeper = StateSaver(
-            records, past, engine, repository, applications, clipper, is_shared=is_shared
+            records,
+            past,
+            engine,
+            repository,
+            applications,
+            clipper,
+            is_shared=share is not None or not isinstance(records, SqliteRecords),
         )
     return ServerComponents(
         engine=engine,
@@ -143,7 +151,13 @@ def build(
     )
 
 
-def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
+def _states(
+    address: str | None, folder: pathlib.Path | None, password: str | None, *, is_shared: bool
+) -> StateStore | FeedbackExchange:
     if address is not None:
-        return RedisStore(address, password=password)
-    return MemoryStore() if folder is None else SqliteStore(folder / "states.db")
+        return FeedbackExchange(RedisShared(address, password=password))
+    if folder is None:
+        return MemoryStore()
+    if is_shared:
+        return FeedbackExchange(SqliteShared(folder / "states.db"))
+    return SqliteStore(folder / "states.db")

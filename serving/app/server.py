@@ -229,6 +229,7 @@ class Server:
             servers.append(await listen(protocols.grpc, grpc, self._tls, door, "h2"))
         swept = sweep([*listeners, administration], door, held)
         chores = [asyncio.create_task(swept, name="sweep connections")]
+        chores.append(asyncio.create_task(core.applications.exchange(), name="exchange feedback"))
         if core.keeper is not None and core.keeper.is_shared:
             chores.append(asyncio.create_task(core.keeper.watch(), name="follow the record"))
         if repository is not None:
@@ -261,6 +262,7 @@ class Server:
             admin_entrance.close()
             await admin_entrance.wait_closed()
             await administration.end()
+            await core.applications.finish_exchange()
 
     async def _administration(
         self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
