@@ -14,6 +14,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ from serving.selection.stores.shared_store import (
     Told,
 )
 from serving.system import redis_client
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _IDS, _LOG = "luthier:ids", "luthier:log"
@@ -253,6 +256,8 @@ class RedisShared:
             except Exception as error:  # clients raise many types
                 self._outage = str(error) or repr(error)
             asked.cancel()
+            text = "states cannot be read; queries are decided without learned states"
+            log.error(text, extra={"reason": self._outage})
             threading.Thread(target=self._probe, name="states-probe", daemon=True).start()
         raise NotReady(f"the Redis server of the states does not answer: {self._outage}")
 
@@ -261,6 +266,7 @@ class RedisShared:
             with contextlib.suppress(Exception):  # the next probe may succeed
                 self._client.ping()
                 self._outage = ""
+                log.info("states can be read again")
 
 
 @contextlib.contextmanager

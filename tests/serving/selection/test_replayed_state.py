@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.selection import registry
+from serving.selection.decision_json import Feedback
 from serving.selection.model_output import Label
 from serving.selection.policy import Choice, Decision, Query
-from serving.selection.decision_json import Feedback
 from serving.selection.replayed_state import ReplayedState
 
 MODELS = ("a", "b", "c")

@@ -8,6 +8,7 @@ import functools
 import pathlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.errors import NotReady
+from serving.errors import InvalidSettings, NotReady
 from serving.selection import decision_json, feedback_exchange
 from serving.selection.application import Application
 from serving.selection.decision_json import Feedback, LogText
@@ -25,7 +26,6 @@ from serving.selection.query_ids import BLOCK, QueryIds
 from serving.selection.query_session import Selector
 from serving.selection.shared_decisions import SharedDecisions
 from serving.selection.shared_states import SharedUserStates
-from serving.selection.stores import shared_store
 from serving.selection.stores.redis_shared import RedisShared
 from serving.selection.stores.shared_store import KeptDecision, PlacedState, SharedStore, Told
 from serving.selection.stores.sqlite_shared import SqliteShared
@@ -49,11 +49,8 @@ def _opened(
     with contextlib.ExitStack() as closed:
 
         def open_() -> SharedStore:
-            made: SharedStore
-            if url is None:
-                made = SqliteShared(tmp_path / "states.db")
-            else:
-                made = RedisShared(url, patience_s=PATIENCE_S)
+            path = tmp_path / "states.db"
+            made = SqliteShared(path) if url is None else RedisShared(url, patience_s=PATIENCE_S)
             closed.callback(made.close)
             return made
 
@@ -128,10 +125,7 @@ def test_the_log_is_trimmed_behind_what_all_states_learnt(
     opened: Callable[[], SharedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for some places; and a key stays known longer."""
-    for module in (shared_store, *{type(opened()).__module__}):
-        monkeypatch.setattr(
-            f"{module if isinstance(module, str) else module.__name__}.KEPT_PLACES", 3
-        )
+    monkeypatch.setattr(f"{type(opened()).__module__}.KEPT_PLACES", 3)
     store = opened()
     store.append([Told(key, "app", "") for key in range(1, 11)])
     store.save({}, base=5, deleted={}, most_users={})
@@ -378,6 +372,73 @@ async def test_ten_thousand_feedbacks_while_redis_is_away(redis: Any) -> None:
     assert one.states.state("") == other.states.state("")
     for gateway in (one, other):
         gateway.exchange.close()
+
+
+# A Redis server that is away
+
+
+async def test_a_redis_server_that_hangs_costs_one_short_wait(redis: Any) -> None:
+    """Stopped with its connections open: the first load waits a moment, the others not; it is found again."""
+    process, url = redis
+    store = RedisShared(url)
+    try:
+        store.save({("app", "u"): PlacedState(1, "x")}, base=1, deleted={}, most_users={})
+        process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        for _ in range(100):
+            with pytest.raises(NotReady, match=r"does not answer: no response within 0.1 s"):
+                store.load_now(("app", "u"))
+        assert time.monotonic() - began_s < 1.0
+        process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(20.0):
+            while True:
+                try:
+                    found = store.load_now(("app", "u"))
+                    break
+                except NotReady:
+                    await asyncio.sleep(0.02)
+        assert found == (1, "x")
+    finally:
+        process.send_signal(signal.SIGCONT)
+        store.close()
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    """With what it should look like from redis-py; without the package, with how to get it."""
+    with pytest.raises(InvalidSettings, match=r"address 'nowhere'|luthier\[redis\]"):
+        RedisShared("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("redis://:secret@localhost/0", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?password=secret", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?colour=red", "colour"),
+        ("redis://[", "address"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> None:
+    """A password in it would be shown to whoever sees settings; it is in no error's text either."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    with pytest.raises(InvalidSettings, match=text) as refused:
+        RedisShared(address)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_redis_server_may_ask_for_a_password() -> None:
+    """With it all is as without; none, or another one, is told at once."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
+    ):
+        store = RedisShared(url, password="secret", patience_s=PATIENCE_S)
+        assert store.reserve_ids(1, at_least=7) == 7
+        store.close()
+        for password in (None, "other"):
+            with pytest.raises(NotReady, match="does not answer"):
+                RedisShared(url, password=password)
 
 
 # Small parts
