@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import time
 from collections import deque
@@ -37,7 +38,9 @@ from serving.selection.stores.shared_store import (
 log = logging.getLogger(__name__)
 
 ROUND_S = 0.03
-"""Seconds between rounds."""
+"""Seconds between rounds while there is something to exchange."""
+IDLE_S = 0.2
+"""Seconds after which this gateway looks for what others were told, though it has nothing to write."""
 _SAVE_S = 0.2
 _MAX_WAITING = 65_536
 """Maximum number of feedbacks, and of decisions, that wait to be written."""
@@ -75,6 +78,7 @@ class FeedbackExchange:
         self._saved_s = time.monotonic()
         self._turn = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "feedback")
+        self._has_work = asyncio.Event()
         self._is_away = False
 
     # What is told here
@@ -115,6 +119,7 @@ class FeedbackExchange:
 
     def _put(self, told: Told, feedback: Feedback | None) -> None:
         self._waiting[told.key] = _Waiting(told, feedback)
+        self._has_work.set()
 
     def next_id(self) -> int:
         """Return an id that no other gateway has.
@@ -130,6 +135,7 @@ class FeedbackExchange:
     def keep_decision(self, name: str, decision: Decision) -> None:
         """Have a decision written, so that feedback on it may come to any gateway."""
         self._decisions.append((name, decision))
+        self._has_work.set()
 
     def find_decision(self, name: str, key: int) -> Decision | None:
         """Return a decision that any gateway made and that has no feedback yet.
@@ -162,6 +168,10 @@ class FeedbackExchange:
         """Exchange until cancelled."""
         while True:
             await asyncio.sleep(ROUND_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_work.wait(), IDLE_S)
+            if not self._states and not self._waiting:
+                continue
             try:
                 await self.sync()
             except NotReady as error:
@@ -183,12 +193,14 @@ class FeedbackExchange:
             NotReady: the store is unavailable; nothing is lost.
         """
         async with self._turn:
+            self._has_work.clear()
             decisions, told = list(self._decisions), [one.told for one in self._waiting.values()]
             self._decisions.clear()
             try:
                 page = await self._call(self._write_and_read, decisions, told)
             except BaseException:
                 self._decisions.extendleft(reversed(decisions))
+                self._has_work.set()
                 raise
             for one in told:
                 del self._waiting[one.key]
