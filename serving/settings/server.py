@@ -130,12 +130,12 @@ class ServerSettings:
     one server at a time. Default none: nothing is saved.
     """
     state_store: str | None = setting(None, live=False)
-    """Redis server that stores what selection policies learn, for later gateways on any machine.
+    """Redis server of what gateways on several machines share, a group for each database.
 
-    If several gateways run at the same time, the last save wins. `redis://HOST:6379/0`,
-    `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip install '.[redis]'` in a
-    clone. The password is in LUTHIER_STATE_STORE_PASSWORD, as anyone who may read the settings
-    would see it here. Default none: SQLite in `state_dir`, or else memory.
+    That is what selection policies learn and, without `state_dir`, all live changes (gateways.md).
+    `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip
+    install '.[redis]'` in a clone. The password is in LUTHIER_STATE_STORE_PASSWORD, as anyone who
+    may read the settings would see it here. Default none: SQLite in `state_dir`, or else memory.
     """
     profiles_dir: str | None = setting(None, live=False)
     """Folder that saves the profiles of models that share replicas (docs/schedulers.md).
