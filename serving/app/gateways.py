@@ -21,7 +21,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,7 +42,6 @@ MAX_BACKOFF_S = 10.0
 _SEND_S = 5.0
 _KILL_S = 30.0
 """Seconds after the time to drain in which a gateway must have ended its replicas and itself."""
-_FOLDER = "gateways"
 
 
 class _Gateway:
@@ -302,24 +300,12 @@ class Gateways:
         if self._settings.server.state_store is not None:
             yield None
             return
-        remove_left()
-        owned = process_identity.make_directory(process_identity.this_process().new_name())
+        # A folder of this name is removed by the next server, if this one is killed.
+        folder = process_identity.make_directory(process_identity.this_process().new_name())
         try:
-            (owned / _FOLDER).mkdir(mode=0o700)
-            yield owned / _FOLDER
+            yield folder
         finally:
-            shutil.rmtree(owned, ignore_errors=True)
-
-
-def remove_left() -> list[pathlib.Path]:
-    """Remove the folders of killed servers, and return their paths."""
-    removed = []
-    for folder in pathlib.Path(tempfile.gettempdir()).glob(f"luthier-*/{_FOLDER}"):
-        maker = process_identity.of(folder.parent.name)
-        if maker is not None and maker.is_gone() and folder.parent.stat().st_uid == os.geteuid():
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            removed.append(folder)
-    return removed
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reap(process: ControlledProcess, within_s: float) -> None:

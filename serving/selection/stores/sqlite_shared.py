@@ -58,6 +58,10 @@ _DROP = """
 DELETE FROM decisions WHERE application = :name AND number <= (
     SELECT number FROM decisions WHERE application = :name ORDER BY number DESC LIMIT 1 OFFSET :most)
 """
+_FROM_ONE = """
+INSERT OR REPLACE INTO replayed SELECT application, user,
+    coalesce((SELECT value FROM numbers WHERE name = 'last'), 0), text FROM states
+"""
 _BY_INPUT = """
 SELECT text FROM decisions WHERE application = ? AND user = ? AND input_hash = ?
 ORDER BY number DESC LIMIT 1
@@ -81,6 +85,9 @@ class SqliteShared:
             # One connection for the event loop, which waits for no writer.
             self._now = _connection(path)
             self._later = _connection(path)
+            with self._later as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                _take_over(connection)
         self._turn = threading.Lock()
 
     def close(self) -> None:
@@ -207,6 +214,14 @@ def _connection(path: pathlib.Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.executescript(_SCHEMA)
     return connection
+
+
+def _take_over(connection: sqlite3.Connection) -> None:
+    """Move the states that a gateway learnt which was alone, and so later than those here."""
+    found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'states'"
+    if connection.execute(found).fetchone() is not None:
+        connection.execute(_FROM_ONE)
+        connection.execute("DELETE FROM states")
 
 
 def _number(connection: sqlite3.Connection, name: str) -> int:

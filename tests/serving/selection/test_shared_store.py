@@ -29,6 +29,8 @@ from serving.selection.shared_states import SharedUserStates
 from serving.selection.stores.redis_shared import RedisShared
 from serving.selection.stores.shared_store import KeptDecision, PlacedState, SharedStore, Told
 from serving.selection.stores.sqlite_shared import SqliteShared
+from serving.selection.stores.sqlite_store import SqliteStore
+from serving.selection.user_states import UserStates
 from tests.fakes.redis_server import running_redis
 
 PATIENCE_S = 5.0
@@ -317,6 +319,46 @@ async def test_a_gateway_that_the_log_left_behind_starts_from_the_store(
     assert behind.states.state("") == one.states.state("")
     for gateway in gateways:
         gateway.exchange.close()
+
+
+async def test_what_one_gateway_learnt_several_go_on_with_and_back(tmp_path: pathlib.Path) -> None:
+    """In the same folder, whichever was there last."""
+    path = tmp_path / "states.db"
+    selector = Selector(Application(name="app", models=("a", "b"), policy="exp3"))
+
+    def learn_alone(times: int) -> Any:
+        store = SqliteStore(path)
+        states = UserStates(selector, store)
+        for key in range(times):
+            states.observe(decision(key), "b")
+        store.close()
+        return states.state("")
+
+    async def learn_together(times: int) -> Any:
+        one, other = Gateway(SqliteShared(path)), Gateway(SqliteShared(path))
+        for gateway in (one, other) * times:
+            key = gateway.exchange.next_id()
+            gateway.decisions.put(decision(key))
+            gateway.feedback(key, "b")
+        for gateway in (one, other, one):
+            await gateway.sync(save=True)
+        assert one.states.state("") == other.states.state("")
+        one.exchange.close()
+        other.exchange.close()
+        return one.states.state("")
+
+    state = selector.initial()
+    key = 0
+    for learnt in (
+        learn_alone(2),
+        await learn_together(1),
+        await learn_together(1),
+        learn_alone(2),
+        await learn_together(1),
+    ):
+        for _ in range(2):
+            state = selector.policy.observe(state, decision(key), "b")
+        assert learnt == state
 
 
 async def test_a_deleted_application_begins_anew(tmp_path: pathlib.Path) -> None:
