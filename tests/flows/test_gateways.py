@@ -284,6 +284,8 @@ def test_two_servers_over_one_redis_are_one_group():
         stale = {"settings": {"batching.max_size": 2}}
         status, _ = change(other_admin, "PATCH", "/admin/settings", stale, **{"If-Match": revision})
         assert status == 409
+        status, _ = change(other_admin, "PATCH", "/admin/settings", stale, **{"If-Match": "seven"})
+        assert status == 400
         assert get(other_admin, "admin/settings")["settings"]["batching"]["max_size"] != 2
         told = 100
         with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -18,9 +18,11 @@ from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import RecordKey, Records, SqliteRecords
 from serving.state.redis_records import RedisRecords
+from serving.values import ModelId
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.serving.app.test_persistence import in_force
+from tests.serving.engine.test_repository import put
 
 ECHO = ModelSpec(name="echo", version="1", kind="echo", path=None)
 
@@ -72,7 +74,7 @@ def test_a_record_has_revisions(opened):
 
 
 @contextlib.asynccontextmanager
-async def gateways(folder, url=None, count=2, specs=(ECHO,)):
+async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None):
     """So many gateways over one record, without their watch: they follow when told to."""
     settings = ServingSettings().with_changes({"server.state_store": url, "replica.count": 3})
     async with contextlib.AsyncExitStack() as ends:
@@ -81,7 +83,7 @@ async def gateways(folder, url=None, count=2, specs=(ECHO,)):
             share = GatewayShare(index=index, gateways=count)
             where = folder if url is None else None
             core = build(
-                specs, settings, SpawnerRegistry(FakeHome), root=None, folder=where, share=share
+                specs, settings, SpawnerRegistry(FakeHome), root=root, folder=where, share=share
             )
             ends.callback(core.close)
             await core.open()
@@ -229,6 +231,31 @@ def test_replicas_are_dealt_out(count, replicas):
     assert sum(parts) == max(replicas, count)
     assert max(parts) - min(parts) <= 1
     assert parts == [share.of(settings).of("m").replica.count for share in shares]
+
+
+async def test_gateways_over_one_repository_are_never_without_the_model(tmp_path):
+    """Whoever sees a new version first: the other one keeps the old one until it has loaded it, too."""
+    root = tmp_path / "models"
+    put(root, "m", "1")
+    async with gateways(tmp_path, root=root, specs=()) as (one, other):
+        put(root, "m", "2")
+        while not await one.repository.reconcile():
+            pass
+        await one.keep()
+        assert one.engine.models() == (ModelId("m", "2"),)
+        await other.keeper.follow()
+        assert len(other.engine.models()) >= 1
+        while other.engine.models() != one.engine.models():
+            await other.repository.reconcile()
+        await other.keep()
+        await one.keeper.follow()
+        assert seen(other) == seen(one)
+        await one.repository.unload("m")
+        await one.keep()
+        await other.keeper.follow()
+        assert other.engine.models() == ()
+        assert not await other.repository.reconcile()
+        assert other.engine.models() == ()
 
 
 async def test_the_watch_follows(tmp_path):
