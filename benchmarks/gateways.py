@@ -3,7 +3,7 @@
     apt-get install wrk
     python benchmarks/gateways.py [--rounds 8] [--seconds 3] [--quick] [--write] [--json]
 
-`echo` answers 3 KB on 64 keep-alive connections of `wrk`, in rounds that take turns: one gateway, and two
+`echo` answers 3 KB on 128 keep-alive connections of `wrk`, in rounds that take turns: one gateway, and two
 that share its port. Both have two replicas: two of one gateway, or one of each. On two cores a second
 gateway has nothing to gain, as wrk, gateways and replicas share them: what is asked is what it costs. The
 CPU time per request of each part says what a machine with more cores can answer: gateways and replicas
@@ -30,11 +30,11 @@ import result
 import server_process
 import wrk
 
-CONNECTIONS = 64
-"""A server that needs a second gateway has many clients."""
+CONNECTIONS = 128
+"""A server that needs a second gateway has many clients: enough for full batches in each."""
 REPLICAS = 2
 BATCHING = {"batching.max_size": 16, "batching.timeout_us": 1000}
-"""Half of a gateway's clients in a batch: a gateway that has time to spare would send each alone."""
+"""Batches of one size in both: a gateway that has time to spare would else send smaller ones."""
 LEAST_RATIO = 0.85
 MANY_CORES = 16
 CALCULATED = (
