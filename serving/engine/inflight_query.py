@@ -31,17 +31,20 @@ Respond = Callable[[QueryResponse], None]
 class ServedApplication:
     """An application with its users' states and its decisions."""
 
-    __slots__ = ("application", "contexts", "decisions", "selector")
+    __slots__ = ("_exchange", "application", "contexts", "decisions", "selector")
 
     def __init__(self, application: Application, store: StateStore | FeedbackExchange) -> None:
         self.application = application
         self.selector = Selector(application)
         self.contexts: UserStates | SharedUserStates
         self.decisions: DecisionLog
+        self._exchange = store if isinstance(store, FeedbackExchange) else None
         if isinstance(store, FeedbackExchange):
             self.contexts = SharedUserStates(self.selector, store)
             self.decisions = SharedDecisions(application.name, store)
             store.attach(application.name, self.contexts, self.decisions)
+            # Whoever comes to know the models says so: the last to know has the newest record.
+            store.relink(application.name, application.models)
         else:
             self.contexts = UserStates(self.selector, store)
             self.decisions = DecisionLog()
@@ -51,6 +54,8 @@ class ServedApplication:
         self.application = application
         self.selector = Selector(application)
         self.contexts.relink(self.selector)
+        if self._exchange is not None:
+            self._exchange.relink(application.name, application.models)
 
 
 class InflightQuery:

@@ -23,11 +23,13 @@ class Feedback(NamedTuple):
 
 
 class LogText(NamedTuple):
-    """What one place of the log says: feedback, or that an application was deleted."""
+    """What one place of the log says: feedback, new models, or that an application was deleted."""
 
-    feedback: Feedback | None
+    feedback: Feedback | None = None
     initial: str | None = None
     """State from which a user starts who is new to the gateway that was told."""
+    models: tuple[str, ...] | None = None
+    """Models that are linked from this place on."""
 
 
 def write_decision(decision: Decision) -> str:
@@ -46,7 +48,7 @@ def read_decision(text: str) -> Decision:
 def write_log(said: LogText) -> str:
     """Return what a place of the log says as JSON."""
     if said.feedback is None:
-        return "{}"
+        return "{}" if said.models is None else json.dumps({"models": said.models})
     data = {"decision": _as_json(said.feedback.decision), "truth": said.feedback.truth}
     if said.initial is not None:
         data["initial"] = said.initial
@@ -57,8 +59,8 @@ def read_log(text: str) -> LogText:
     """Return what `write_log` wrote; raises ValueError for another text."""
     try:
         data = json.loads(text)
-        if not data:
-            return LogText(None)
+        if "decision" not in data:
+            return LogText(models=tuple(data["models"]) if data else None)
         feedback = Feedback(_from_json(data["decision"]), data["truth"])
         return LogText(feedback, data.get("initial"))
     except (AttributeError, LookupError, RecursionError, TypeError) as error:

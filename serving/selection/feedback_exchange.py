@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from serving.errors import NotReady
@@ -103,8 +103,17 @@ class FeedbackExchange:
         Raises:
             NotReady: no id is left for it, because the store is away.
         """
-        self._put(Told(self.next_id(), name, decision_json.write_log(LogText(None))), None)
+        self._put(Told(self.next_id(), name, decision_json.write_log(LogText())), None)
         self.detach(name)
+
+    def relink(self, name: str, models: Sequence[str]) -> None:
+        """Have the states of all gateways go over to other models, at one place of the log.
+
+        Raises:
+            NotReady: no id is left for it, because the store is away.
+        """
+        text = decision_json.write_log(LogText(models=tuple(models)))
+        self._put(Told(self.next_id(), name, text), None)
 
     def tell(self, name: str, feedback: Feedback, initial: str | None) -> None:
         """Have feedback written to the log.
@@ -240,6 +249,11 @@ class FeedbackExchange:
             states = self._states.get(place.told.application)
             if text is None:
                 pass
+            elif text.models is not None:
+                if states is None:
+                    self._early.append(place)
+                else:
+                    states.relink_at(place.number, text.models)
             elif text.feedback is None:
                 self._deleted[place.told.application] = place.number
                 self._early = deque(

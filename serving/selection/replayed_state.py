@@ -85,6 +85,6 @@ class ReplayedState(Generic[S]):
         self.place, self.replayed, self.is_new = place, state, False
         self._live = None
 
-    def relink(self, policy: Policy[Any], state: S) -> None:
-        """Go on with another policy, and what it makes of the replayed state."""
-        self._policy, self.replayed, self._live = policy, state, None
+    def relink(self, place: int, policy: Policy[Any], state: S) -> None:
+        """Go on with another policy, and what it makes of the replayed state at a place."""
+        self.place, self._policy, self.replayed, self._live = place, policy, state, None

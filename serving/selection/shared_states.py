@@ -91,13 +91,8 @@ class SharedUserStates:
             state.tell(feedback)
 
     def relink(self, selector: Selector) -> None:
-        """Switch to the changed application, keeping what was learned."""
+        """Switch to the changed application; its states follow at a place of the log."""
         self._selector = selector
-        for state in self._states.values():
-            replayed, models = state.replayed, selector.application.models
-            if replayed.models != models:
-                replayed = selector.policy.relink(replayed, models)
-            state.relink(selector.policy, replayed)
 
     # Replay
 
@@ -131,6 +126,15 @@ class SharedUserStates:
         if place > state.place:
             state.replay(place, feedback, initial)
             self._unsaved.add(user)
+
+    def relink_at(self, place: int, models: tuple[str, ...]) -> None:
+        """Go over to other models at a place of the log, keeping what was learned."""
+        for user, state in self._states.items():
+            if place > state.place:
+                policy = self._selector.policy
+                if state.replayed.models != models:
+                    state.relink(place, policy, policy.relink(state.replayed, models))
+                    self._unsaved.add(user)
 
     def forget(self, place: int) -> None:
         """Begin anew at a place of the log, at which the application was deleted."""

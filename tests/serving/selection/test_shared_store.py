@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
+import dataclasses
 import pathlib
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -200,6 +200,12 @@ class Gateway:
         with contextlib.suppress(NotReady):
             await self.exchange.sync(**more)
 
+    def link(self, models: tuple[str, ...]) -> None:
+        application = dataclasses.replace(self.selector.application, models=models)
+        self.selector = Selector(application)
+        self.states.relink(self.selector)
+        self.exchange.relink("app", models)
+
     def feedback(self, key: int, truth: str) -> bool:
         found = self.decisions.find(key)
         if found is None:
@@ -212,13 +218,87 @@ class Gateway:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from((0, 1)),
-        st.sampled_from(("ask", "tell", "tell", "sync", "save", "before", "after", "kill")),
+        st.sampled_from(("ask", "tell", "tell", "sync", "save", "link", "before", "after", "kill")),
         st.integers(0, 7),
         st.sampled_from("ab"),
         st.sampled_from(("", "u", "v", "w")),
     ),
     max_size=40,
 )
+
+
+class World:
+    """Two gateways over one file, and what a history did with them."""
+
+    def __init__(self, path: pathlib.Path, contexts: str) -> None:
+        self.path, self.contexts = path, contexts
+        self.linked: tuple[str, ...] = ("a", "b")
+        self.closed = contextlib.ExitStack()
+        self.both = [self.start(), self.start()]
+        self.asked: list[tuple[int, str]] = []
+        self.told: set[int] = set()
+        self.lost: set[int] = set()
+
+    def start(self) -> Gateway:
+        """A gateway that comes later."""
+        gateway = Gateway(SqliteShared(self.path), contexts=self.contexts)
+        self.closed.callback(gateway.exchange.close)
+        gateway.link(self.linked)
+        return gateway
+
+    async def step(self, at: int, what: str, number: int, truth: str, user: str) -> None:
+        """Something happens to one gateway."""
+        gateway = self.both[at]
+        if what == "ask":
+            key = gateway.exchange.next_id()
+            gateway.decisions.put(decision(key, user, truth))
+            self.asked.append((key, user))
+        elif what == "tell" and self.asked:
+            key, _ = self.asked[number % len(self.asked)]
+            if gateway.feedback(key, truth):
+                self.told.add(key)
+        elif what in ("sync", "save"):
+            await gateway.sync(save=what == "save")
+        elif what == "link":
+            self.linked = ("a", "b", "c")[: 2 + number % 2]
+            for one in (gateway, self.both[1 - at]):
+                one.link(self.linked)
+        elif what in ("before", "after"):
+            gateway.store.faults.append(what)
+        elif what == "kill":
+            self.lost |= gateway.exchange._waiting.keys()
+            gateway.exchange._waiting.clear()
+            gateway.exchange._decisions.clear()
+            self.both[at] = self.start()
+
+    async def settle(self) -> list[LogText]:
+        """All works again, and rounds go on; returns the log."""
+        for _ in range(3):
+            for gateway in self.both:
+                gateway.store.faults.clear()
+                await gateway.sync(save=True)
+        page = self.both[0].store.read(0, 1000)
+        keys = [place.told.key for place in page.places]
+        assert len(set(keys)) == len(keys) == page.last
+        return [decision_json.read_log(place.told.text) for place in page.places]
+
+    def check(self, log: Sequence[LogText]) -> None:
+        """All gateways, and one that comes now, have what the log says."""
+        fed = {one.feedback.key for one in log if one.feedback is not None}
+        assert self.told - self.lost <= fed <= self.told
+        every = [*self.both, self.start()]
+        for user in dict.fromkeys(["", *(user for _, user in self.asked)]):
+            one, other, new = (gateway.states.state(user) for gateway in every)
+            assert one == other == new
+        policy = every[0].selector.policy
+        state = policy.initial(("a", "b"))
+        for said in log:
+            if said.feedback is None:
+                assert said.models is not None
+                state = policy.relink(state, said.models)
+            else:
+                state = policy.observe(state, said.feedback.decision, said.feedback.truth)
+        assert every[0].states.state("") == state
 
 
 @settings(max_examples=15)
@@ -231,59 +311,11 @@ def test_feedback_counts_once_on_all_gateways(steps: Any, contexts: str) -> None
 
     async def play() -> None:
         with tempfile.TemporaryDirectory() as name:
-            path = pathlib.Path(name) / "states.db"
-            with contextlib.ExitStack() as closed:
-
-                def start() -> Gateway:
-                    gateway = Gateway(SqliteShared(path), contexts=contexts)
-                    closed.callback(gateway.exchange.close)
-                    return gateway
-
-                both = [start(), start()]
-                asked: list[tuple[int, str]] = []
-                told: dict[int, int] = {}
-                lost: set[int] = set()
-                for at, what, number, truth, user in steps:
-                    gateway = both[at]
-                    if what == "ask":
-                        key = gateway.exchange.next_id()
-                        gateway.decisions.put(decision(key, user, truth))
-                        asked.append((key, user))
-                    elif what == "tell" and asked:
-                        key, _ = asked[number % len(asked)]
-                        if gateway.feedback(key, truth):
-                            told.setdefault(key, at)
-                    elif what in ("sync", "save"):
-                        await gateway.sync(save=what == "save")
-                    elif what in ("before", "after"):
-                        gateway.store.faults.append(what)
-                    elif what == "kill":
-                        lost |= gateway.exchange._waiting.keys()
-                        gateway.exchange._waiting.clear()
-                        gateway.exchange._decisions.clear()
-                        both[at] = start()
-                for gateway in both:
-                    gateway.store.faults.clear()
-                for _ in range(3):
-                    for gateway in both:
-                        await gateway.sync(save=True)
-                page = both[0].store.read(0, 1000)
-                written = [place.told.key for place in page.places]
-                assert len(set(written)) == len(written) == page.last
-                assert set(written) <= told.keys()
-                assert told.keys() - lost <= set(written)
-                users = dict.fromkeys([user for _, user in asked])
-                for user in ("", *users):
-                    states = [gateway.states.state(user) for gateway in (*both, start())]
-                    assert states[0] == states[1] == states[2]
-                policy = both[0].selector.policy
-                said = [decision_json.read_log(place.told.text) for place in page.places]
-                observe = lambda state, one: policy.observe(  # noqa: E731
-                    state, one.feedback.decision, one.feedback.truth
-                )
-                assert both[0].states.state("") == functools.reduce(
-                    observe, said, both[0].selector.initial()
-                )
+            world = World(pathlib.Path(name) / "states.db", contexts)
+            with world.closed:
+                for step in steps:
+                    await world.step(*step)
+                world.check(await world.settle())
 
     asyncio.run(play())
 
@@ -505,7 +537,7 @@ def test_a_decision_comes_back_from_its_json(answer: Any) -> None:
         is_default=True,
     )
     assert decision_json.read_decision(decision_json.write_decision(one)) == one
-    for said in (LogText(Feedback(one, 0.1), "initial"), LogText(None)):
+    for said in (LogText(Feedback(one, 0.1), "initial"), LogText(), LogText(models=("ü",))):
         assert decision_json.read_log(decision_json.write_log(said)) == said
     for wrong in ("[]", "7", "x", '{"query": 1}', '{"decision": {}}'):
         with pytest.raises(ValueError, match=r"."):
