@@ -72,6 +72,8 @@ class Served(NamedTuple):
     grpc_port: int
     """0: it has none."""
     pid: int
+    gateways: tuple[int, ...] = ()
+    """Processes of the gateways, if there are several under `pid`."""
 
 
 def form(tree: pathlib.Path) -> str:
@@ -113,7 +115,13 @@ def served(
         if not line:
             raise ServerFailed(_last_words(command, log))
         facts = json.loads(line)
-        yield Served(facts["port"], facts["admin_port"], facts.get("grpc_port") or 0, facts["pid"])
+        yield Served(
+            facts["port"],
+            facts["admin_port"],
+            facts.get("grpc_port") or 0,
+            facts["pid"],
+            tuple(one["pid"] for one in facts.get("gateways", ())),
+        )
 
 
 @contextlib.contextmanager

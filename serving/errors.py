@@ -11,6 +11,7 @@
     ├── UnknownModel (404)
     │   └── UnknownLabel (404)
     ├── Overloaded (429)
+    ├── StaleRevision (409)
     ├── BufferFull (503)
     ├── NotReady (503)
     ├── CannotFinish (503)
@@ -164,6 +165,22 @@ class Overloaded(ServingError):
         super().__init__(capacity, retry_after_s)
         self.capacity = capacity
         self.retry_after_s = retry_after_s
+
+
+class StaleRevision(ServingError):
+    """A change was made on a state that another gateway has changed meanwhile."""
+
+    status = 409
+
+    def __str__(self) -> str:
+        return (
+            f"another change came first, the state is now at revision {self.now}; nothing was "
+            "changed: look at it (GET) and send the change again"
+        )
+
+    def __init__(self, now: int) -> None:
+        super().__init__(now)
+        self.now = now
 
 
 class BufferFull(ServingError):

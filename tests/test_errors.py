@@ -25,6 +25,7 @@ FACTS = {
     "retry_after_s": 1.5,
     "takes_s": 0.025,
     "where": "queue",
+    "now": 12,
     "reason": "oom",
     "model": "resnet",
     "file": "resnet.yaml",

@@ -7,57 +7,84 @@ docs/decisions/0028-gateways-replay-one-log-of-feedback.md.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, Generic, NamedTuple
+from collections.abc import Collection
+from typing import Any, Generic
 
-from serving.selection.model_output import TrueLabel
-from serving.selection.policy import Decision, Policy, S
-
-
-class Feedback(NamedTuple):
-    """A true label for a decision, as one gateway was told."""
-
-    gateway: int
-    number: int
-    """Number of this feedback among those of the gateway, from 1."""
-    decision: Decision
-    truth: TrueLabel
+from serving.selection.decision_json import Feedback
+from serving.selection.policy import Policy, S
 
 
 class ReplayedState(Generic[S]):
     """State of one user, or of everybody."""
 
-    def __init__(self, policy: Policy[Any], state: S, *, gateway: int, place: int = 0) -> None:
-        """Begin with the state at a place of the log; 0 is before its first feedback."""
+    __slots__ = ("_live", "_own", "_policy", "is_new", "place", "replayed")
+
+    def __init__(
+        self, policy: Policy[Any], state: S, *, place: int = 0, is_new: bool = False
+    ) -> None:
+        """Begin with the state at a place of the log; 0 is before its first feedback.
+
+        `is_new` says that no gateway is known to have a state of this user: the log's first
+        feedback of the user then says from which state it starts.
+        """
         self._policy = policy
-        self._gateway = gateway
-        self._replayed = state
-        self._own: OrderedDict[int, Feedback] = OrderedDict()
+        self._own: dict[int, Feedback] = {}
+        self.is_new = is_new
         self.place = place
-        self.live = state
+        self.replayed = state
+        """The state at `place`."""
+        self._live: S | None = state  # None: to be made
+
+    @property
+    def live(self) -> S:
         """What decides: the replayed state, and this gateway's feedback that the log lacks."""
+        if self._live is None:  # made when it is needed: the log is replayed in long pieces
+            self._live = self.replayed
+            for feedback in self._own.values():
+                self._live = self._policy.observe(self._live, feedback.decision, feedback.truth)
+        return self._live
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the log has all that this gateway was told."""
+        return not self._own
 
     def tell(self, feedback: Feedback) -> None:
         """Learn from feedback that this gateway was told, and that is to be written to the log."""
-        self._own[feedback.number] = feedback
-        self.live = self._policy.observe(self.live, feedback.decision, feedback.truth)
+        live = self.live
+        self._own[feedback.key] = feedback
+        self._live = self._policy.observe(live, feedback.decision, feedback.truth)
 
-    def replay(self, place: int, feedback: Feedback) -> None:
-        """Learn from the log's feedback at a place; those at earlier places are known."""
+    def replay(self, place: int, feedback: Feedback, initial: S | None = None) -> None:
+        """Learn from the log's feedback at a place; those at earlier places are known.
+
+        Another gateway may have been told of the same decision first: then that is what counts.
+        """
         if place <= self.place:
             return
         self.place = place
-        self._replayed = self._policy.observe(self._replayed, feedback.decision, feedback.truth)
-        is_own = feedback.gateway == self._gateway
-        if is_own and next(iter(self._own), 0) == feedback.number:
-            del self._own[feedback.number]  # the live state has it, in the same order
-        else:
-            if is_own:
-                self._own.pop(feedback.number, None)
-            self.live = self._with_own()
+        is_first = next(iter(self._own.values()), None) == feedback
+        self._own.pop(feedback.key, None)
+        if self.is_new and initial is not None and initial != self.replayed:
+            is_first = False
+            self.replayed = initial
+        self.is_new = False
+        self.replayed = self._policy.observe(self.replayed, feedback.decision, feedback.truth)
+        if not is_first:  # else the live state has it, in the same order
+            self._live = None
 
-    def _with_own(self) -> S:
-        state = self._replayed
-        for feedback in self._own.values():
-            state = self._policy.observe(state, feedback.decision, feedback.truth)
-        return state
+    def restart(self, place: int, state: S) -> None:
+        """Begin anew with a state, but for what this gateway was told and the log lacks."""
+        if place > self.place:
+            self.place, self.replayed, self.is_new = place, state, False
+            self._live = None
+
+    def rebase(self, place: int, state: S, unwritten: Collection[int]) -> None:
+        """Go on with a state at a place, and on top the feedback whose keys are `unwritten`."""
+        self._own = {key: one for key, one in self._own.items() if key in unwritten}
+        self.place, self.replayed, self.is_new = place, state, False
+        self._live = None
+
+    def relink(self, place: int, policy: Policy[Any], state: S) -> None:
+        """Go on with another policy, and what it makes of the replayed state at a place."""
+        self.place, self._policy, self.replayed, self._live = place, policy, state, None

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.selection import registry
+from serving.selection.decision_json import Feedback
 from serving.selection.model_output import Label
 from serving.selection.policy import Choice, Decision, Query
-from serving.selection.replayed_state import Feedback, ReplayedState
+from serving.selection.replayed_state import ReplayedState
 
 MODELS = ("a", "b", "c")
 POLICIES = ("exp3", "exp4", "thompson", "epsilon-greedy")
@@ -22,7 +23,7 @@ def feedback(gateway, count, chosen, right):
         answers={model: Label(model) for model in models},
         output=models[0],
     )
-    return Feedback(gateway, count, decision, MODELS[right])
+    return Feedback(decision, MODELS[right])
 
 
 @st.composite
@@ -57,7 +58,7 @@ def test_all_gateways_end_with_the_log_replayed(history):
     policy = registry.create(name)
     start = policy.initial(MODELS)
     observe = lambda state, one: policy.observe(state, one.decision, one.truth)  # noqa: E731
-    states = {number: ReplayedState(policy, start, gateway=number) for number in (1, 2)}
+    states = {number: ReplayedState(policy, start) for number in (1, 2)}
     log, told, read = [], {1: [], 2: []}, {1: 0, 2: 0}
 
     def catch_up(number):
@@ -67,8 +68,8 @@ def test_all_gateways_end_with_the_log_replayed(history):
 
     for what, subject in steps:
         if what == "tell":
-            states[subject.gateway].tell(subject)
-            told[subject.gateway].append(subject)
+            states[subject.key // 1000].tell(subject)
+            told[subject.key // 1000].append(subject)
         elif what == "write":
             log.append(subject)
         else:

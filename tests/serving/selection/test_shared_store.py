@@ -1,0 +1,557 @@
+"""One contract for every store that gateways share, and the laws of the exchange over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import pathlib
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.errors import InvalidSettings, NotReady
+from serving.selection import decision_json, feedback_exchange
+from serving.selection.application import Application
+from serving.selection.decision_json import Feedback, LogText
+from serving.selection.model_output import Label, Number, Scores
+from serving.selection.policy import Choice, Decision, Query
+from serving.selection.query_ids import BLOCK, QueryIds
+from serving.selection.query_session import Selector
+from serving.selection.shared_decisions import SharedDecisions
+from serving.selection.shared_states import SharedUserStates
+from serving.selection.stores.redis_shared import RedisShared
+from serving.selection.stores.shared_store import KeptDecision, PlacedState, SharedStore, Told
+from serving.selection.stores.sqlite_shared import SqliteShared
+from serving.selection.stores.sqlite_store import SqliteStore
+from serving.selection.user_states import UserStates
+from tests.fakes.redis_server import running_redis
+
+PATIENCE_S = 5.0
+
+
+@pytest.fixture(name="redis")
+def _redis() -> Iterator[Any]:
+    with tempfile.TemporaryDirectory() as name, running_redis(pathlib.Path(name)) as running:
+        yield running
+
+
+@pytest.fixture(name="opened", params=["sqlite", "redis"])
+def _opened(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[Callable[[], SharedStore]]:
+    """Opens the same store again and again."""
+    url = request.getfixturevalue("redis")[1] if request.param == "redis" else None
+    with contextlib.ExitStack() as closed:
+
+        def open_() -> SharedStore:
+            path = tmp_path / "states.db"
+            made = SqliteShared(path) if url is None else RedisShared(url, patience_s=PATIENCE_S)
+            closed.callback(made.close)
+            return made
+
+        yield open_
+
+
+def decision(key: int, user: str = "", said: str = "a") -> Decision:
+    return Decision(
+        query=Query(id=key, user=user, input_hash="h"),
+        choice=Choice(models=(said,), probabilities={"a": 0.5, "b": 0.5}),
+        answers={said: Label(said)},
+        output=said,
+    )
+
+
+def kept(key: int, user: str = "u", hashed: str = "h", text: str = "") -> KeptDecision:
+    return KeptDecision(key, "app", user, hashed, text or f"text {key}")
+
+
+# The contract
+
+
+def test_ids_are_given_once(opened: Callable[[], SharedStore]) -> None:
+    """Whatever the order of who asks, and never below what a clock says."""
+    one, other = opened(), opened()
+    big = 2**52
+    firsts = [one.reserve_ids(10, at_least=big), other.reserve_ids(5, at_least=7)]
+    firsts.append(one.reserve_ids(10, at_least=big + 100))
+    assert firsts == [big, big + 10, big + 100]
+
+
+def test_the_log_takes_each_key_once(opened: Callable[[], SharedStore]) -> None:
+    """In the order of writing, and repeated writes change nothing; places are numbered from 1."""
+    one, other = opened(), opened()
+    assert one.read(0, 10) == (0, 0, 0, [])
+    told = [Told(2**51 + n, "app", f"ü {n}") for n in range(4)]
+    one.append(told[:2])
+    other.append([told[1], told[3], told[3]])
+    one.append([])
+    one.append([told[0], told[2]])
+    page = other.read(0, 10)
+    assert [place.number for place in page.places] == [1, 2, 3, 4]
+    assert [place.told for place in page.places] == [told[0], told[1], told[3], told[2]]
+    assert page[:3] == (0, 0, 4)
+    assert [place.number for place in one.read(1, 2).places] == [2, 3]
+
+
+def test_a_state_is_replaced_by_one_that_learnt_more(opened: Callable[[], SharedStore]) -> None:
+    """Older ones are ignored; a deletion takes those before its place."""
+    one, other = opened(), opened()
+
+    def save(store: SharedStore, states: Any, base: int = 0, **more: Any) -> None:
+        store.save(states, base=base, **{"deleted": {}, "most_users": {}, **more})
+
+    shared, anna, else_ = ("app", ""), ("app", "anna"), ("other", "anna")
+    save(one, {shared: PlacedState(5, "five ü"), anna: PlacedState(2, "two")})
+    save(other, {shared: PlacedState(4, "four"), else_: PlacedState(1, "x")}, base=3)
+    save(one, {}, base=2)
+    every = {shared: (5, "five ü"), anna: (2, "two"), else_: (1, "x")}
+    assert other.load([shared, anna, else_, ("app", "nobody")]) == every
+    assert other.load_now(anna) == (2, "two")
+    assert other.load_now(("app", "nobody")) is None
+    assert one.read(0, 1).base == 3
+    save(one, {}, deleted={"app": 5})
+    assert other.load([shared, anna, else_]) == {shared: (5, "five ü"), else_: (1, "x")}
+    users = {("app", user): PlacedState(place, "") for place, user in enumerate("bcd", 6)}
+    save(one, users, most_users={"app": 2})
+    assert other.load([*users, shared]).keys() == {shared, ("app", "c"), ("app", "d")}
+
+
+def test_the_log_is_trimmed_behind_what_all_states_learnt(
+    opened: Callable[[], SharedStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for some places; and a key stays known longer."""
+    monkeypatch.setattr(f"{type(opened()).__module__}.KEPT_PLACES", 3)
+    store = opened()
+    store.append([Told(key, "app", "") for key in range(1, 11)])
+    store.save({}, base=5, deleted={}, most_users={})
+    page = store.read(0, 20)
+    assert page[:3] == (5, 5, 10)
+    assert [place.number for place in page.places] == [6, 7, 8, 9, 10]
+    store.save({}, base=10, deleted={}, most_users={})
+    assert [place.number for place in store.read(0, 20).places] == [8, 9, 10]
+    store.append([Told(1, "app", "")])
+    assert store.read(0, 20).last == 10
+
+
+def test_a_decision_is_found_until_it_has_feedback(
+    opened: Callable[[], SharedStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its id, and by user and input, the newest, or one without a user; the oldest are dropped."""
+    monkeypatch.setattr(f"{type(opened()).__module__}.KEPT_DECISIONS", 4)
+    one, other = opened(), opened()
+    one.keep_decisions([kept(1), kept(2), kept(3, user=""), kept(4, hashed="i")])
+    assert other.find_decision("app", 1) == "text 1"
+    assert other.find_decision("other", 1) is None
+    assert other.find_by_input("app", "u", "h") == "text 2"
+    assert other.find_by_input("app", "v", "h") == "text 3"
+    assert other.find_by_input("app", "v", "j") is None
+    other.append([Told(4, "app", "")])
+    assert one.find_decision("app", 4) is None
+    assert one.find_by_input("app", "u", "i") is None
+    one.keep_decisions([kept(5), kept(6), kept(7)])
+    assert [key for key in range(1, 8) if one.find_decision("app", key)] == [3, 5, 6, 7]
+
+
+# Laws of the exchange
+
+
+class Unreliable:
+    """A store whose calls fail as drawn: before they do anything, or when they have done it."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self.store = store
+        self.faults: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.store, name)
+
+        def tried(*arguments: Any, **more: Any) -> Any:
+            fault = self.faults.pop() if self.faults and name in ("append", "read", "save") else ""
+            if fault == "before":
+                raise NotReady("away")
+            done = call(*arguments, **more)
+            if fault == "after":
+                raise NotReady("the answer is lost")
+            return done
+
+        return tried
+
+
+class Gateway:
+    """Selection on one gateway: an application over an exchange, in rounds made by the test."""
+
+    def __init__(self, store: SharedStore, **more: Any) -> None:
+        self.store = Unreliable(store)
+        self.exchange = feedback_exchange.FeedbackExchange(self.store)
+        options = {"models": ("a", "b"), "policy": "exp3", **more}
+        self.selector = Selector(Application(name="app", **options))
+        self.states = SharedUserStates(self.selector, self.exchange, capacity=2)
+        self.decisions = SharedDecisions("app", self.exchange)
+        self.exchange.attach("app", self.states, self.decisions)
+
+    async def sync(self, **more: Any) -> None:
+        with contextlib.suppress(NotReady):
+            await self.exchange.sync(**more)
+
+    def link(self, models: tuple[str, ...]) -> None:
+        application = dataclasses.replace(self.selector.application, models=models)
+        self.selector = Selector(application)
+        self.states.relink(self.selector)
+        self.exchange.relink("app", models)
+
+    def feedback(self, key: int, truth: str) -> bool:
+        found = self.decisions.find(key)
+        if found is None:
+            return False
+        self.states.observe(found, truth)
+        self.decisions.join(found)
+        return True
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from((0, 1)),
+        st.sampled_from(("ask", "tell", "tell", "sync", "save", "link", "before", "after", "kill")),
+        st.integers(0, 7),
+        st.sampled_from("ab"),
+        st.sampled_from(("", "u", "v", "w")),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """Two gateways over one file, and what a history did with them."""
+
+    def __init__(self, path: pathlib.Path, contexts: str) -> None:
+        self.path, self.contexts = path, contexts
+        self.linked: tuple[str, ...] = ("a", "b")
+        self.closed = contextlib.ExitStack()
+        self.both = [self.start(), self.start()]
+        self.asked: list[tuple[int, str]] = []
+        self.told: set[int] = set()
+        self.lost: set[int] = set()
+
+    def start(self) -> Gateway:
+        """A gateway that comes later."""
+        gateway = Gateway(SqliteShared(self.path), contexts=self.contexts)
+        self.closed.callback(gateway.exchange.close)
+        gateway.link(self.linked)
+        return gateway
+
+    async def step(self, at: int, what: str, number: int, truth: str, user: str) -> None:
+        """Something happens to one gateway."""
+        gateway = self.both[at]
+        if what == "ask":
+            key = gateway.exchange.next_id()
+            gateway.decisions.put(decision(key, user, truth))
+            self.asked.append((key, user))
+        elif what == "tell" and self.asked:
+            key, _ = self.asked[number % len(self.asked)]
+            if gateway.feedback(key, truth):
+                self.told.add(key)
+        elif what in ("sync", "save"):
+            await gateway.sync(save=what == "save")
+        elif what == "link":
+            self.linked = ("a", "b", "c")[: 2 + number % 2]
+            for one in (gateway, self.both[1 - at]):
+                one.link(self.linked)
+        elif what in ("before", "after"):
+            gateway.store.faults.append(what)
+        elif what == "kill":
+            self.lost |= gateway.exchange._waiting.keys()
+            gateway.exchange._waiting.clear()
+            gateway.exchange._decisions.clear()
+            self.both[at] = self.start()
+
+    async def settle(self) -> list[LogText]:
+        """All works again, and rounds go on; returns the log."""
+        for _ in range(3):
+            for gateway in self.both:
+                gateway.store.faults.clear()
+                await gateway.sync(save=True)
+        page = self.both[0].store.read(0, 1000)
+        keys = [place.told.key for place in page.places]
+        assert len(set(keys)) == len(keys) == page.last
+        return [decision_json.read_log(place.told.text) for place in page.places]
+
+    def check(self, log: Sequence[LogText]) -> None:
+        """All gateways, and one that comes now, have what the log says."""
+        fed = {one.feedback.key for one in log if one.feedback is not None}
+        assert self.told - self.lost <= fed <= self.told
+        every = [*self.both, self.start()]
+        for user in dict.fromkeys(["", *(user for _, user in self.asked)]):
+            one, other, new = (gateway.states.state(user) for gateway in every)
+            assert one == other == new
+        policy = every[0].selector.policy
+        state = policy.initial(("a", "b"))
+        for said in log:
+            if said.feedback is None:
+                assert said.models is not None
+                state = policy.relink(state, said.models)
+            else:
+                state = policy.observe(state, said.feedback.decision, said.feedback.truth)
+        assert every[0].states.state("") == state
+
+
+@settings(max_examples=15)
+@given(steps=STEPS, contexts=st.sampled_from(("shared", "user")))
+def test_feedback_counts_once_on_all_gateways(steps: Any, contexts: str) -> None:
+    """Whoever is told, and whatever fails or ends meanwhile: all end with the log replayed.
+
+    A gateway that is killed takes along at most what the log had not taken.
+    """
+
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as name:
+            world = World(pathlib.Path(name) / "states.db", contexts)
+            with world.closed:
+                for step in steps:
+                    await world.step(*step)
+                world.check(await world.settle())
+
+    asyncio.run(play())
+
+
+async def test_a_gateway_that_the_log_left_behind_starts_from_the_store(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it was told itself: what the log took meanwhile, and what it did not."""
+    monkeypatch.setattr("serving.selection.stores.sqlite_shared.KEPT_PLACES", 1)
+    gateways = [Gateway(SqliteShared(tmp_path / "states.db")) for _ in range(2)]
+    one, behind = gateways
+    for gateway in gateways:
+        for _ in range(3):
+            key = gateway.exchange.next_id()
+            gateway.decisions.put(decision(key))
+            gateway.feedback(key, "b")
+    behind.store.faults = ["", "after"]  # its feedback is written, and it does not hear of that
+    behind.store.faults.reverse()
+    await behind.sync()
+    for _ in range(5):
+        key = one.exchange.next_id()
+        one.decisions.put(decision(key))
+        one.feedback(key, "a")
+        await one.sync(save=True)
+    last = behind.exchange.next_id()
+    behind.decisions.put(decision(last))
+    behind.feedback(last, "b")
+    await behind.sync(save=True)
+    await one.sync(save=True)
+    await behind.sync(save=True)
+    page = one.store.read(0, 100)
+    assert (page.last, page.trimmed > 3) == (12, True)
+    assert behind.states.state("") == one.states.state("")
+    for gateway in gateways:
+        gateway.exchange.close()
+
+
+async def test_what_one_gateway_learnt_several_go_on_with_and_back(tmp_path: pathlib.Path) -> None:
+    """In the same folder, whichever was there last."""
+    path = tmp_path / "states.db"
+    selector = Selector(Application(name="app", models=("a", "b"), policy="exp3"))
+
+    def learn_alone(times: int) -> Any:
+        store = SqliteStore(path)
+        states = UserStates(selector, store)
+        for key in range(times):
+            states.observe(decision(key), "b")
+        store.close()
+        return states.state("")
+
+    async def learn_together(times: int) -> Any:
+        one, other = Gateway(SqliteShared(path)), Gateway(SqliteShared(path))
+        for gateway in (one, other) * times:
+            key = gateway.exchange.next_id()
+            gateway.decisions.put(decision(key))
+            gateway.feedback(key, "b")
+        for gateway in (one, other, one):
+            await gateway.sync(save=True)
+        assert one.states.state("") == other.states.state("")
+        one.exchange.close()
+        other.exchange.close()
+        return one.states.state("")
+
+    state = selector.initial()
+    key = 0
+    for learnt in (
+        learn_alone(2),
+        await learn_together(1),
+        await learn_together(1),
+        learn_alone(2),
+        await learn_together(1),
+    ):
+        for _ in range(2):
+            state = selector.policy.observe(state, decision(key), "b")
+        assert learnt == state
+
+
+async def test_a_deleted_application_begins_anew(tmp_path: pathlib.Path) -> None:
+    """On all gateways, whatever they had learnt, and at the next start."""
+    one, other = (Gateway(SqliteShared(tmp_path / "states.db")) for _ in range(2))
+    new = one.states.state("")
+    for gateway in (one, other):
+        key = gateway.exchange.next_id()
+        gateway.decisions.put(decision(key))
+        gateway.feedback(key, "b")
+        await gateway.sync(save=True)
+    await one.sync(save=True)
+    assert one.states.state("") == other.states.state("") != new
+    one.exchange.delete("app")
+    one.states = SharedUserStates(one.selector, one.exchange)
+    one.exchange.attach("app", one.states, one.decisions)
+    one.exchange.flush()
+    for gateway in (one, other):
+        await gateway.sync(save=True)
+        assert gateway.states.state("") == new
+    third = Gateway(SqliteShared(tmp_path / "states.db"))
+    assert third.states.state("") == new
+    for gateway in (one, other, third):
+        gateway.exchange.close()
+
+
+async def test_ten_thousand_feedbacks_while_redis_is_away(redis: Any) -> None:
+    """Over two gateways, each half: it is killed amid them; queries go on, none is lost or counts twice."""
+    process, url = redis
+    one, other = (Gateway(RedisShared(url, patience_s=PATIENCE_S)) for _ in range(2))
+    tasks = [asyncio.create_task(gateway.exchange.run()) for gateway in (one, other)]
+    told = 0
+    again = contextlib.ExitStack()
+    for number in range(10_000):
+        if number == 3000:
+            process.kill()
+            process.wait(10)
+        elif number == 7000:
+            assert one.exchange.place < number
+            again.enter_context(running_redis(pathlib.Path(url.removeprefix("unix://")).parent))
+        gateway = (one, other)[number % 2]
+        key = gateway.exchange.next_id()
+        gateway.states.for_query("")
+        gateway.decisions.put(decision(key, said="ab"[number % 3 == 0]))
+        told += gateway.feedback(key, "a")
+        if number % 100 == 0:
+            await asyncio.sleep(0.005)
+    assert told == 10_000
+    async with asyncio.timeout(30.0):
+        while min(one.exchange.place, other.exchange.place) < told:
+            await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    with again:
+        page = one.store.read(0, 20_000)
+        assert page.last == told
+    assert one.exchange.place == other.exchange.place == told
+    assert one.states.state("") == other.states.state("")
+    for gateway in (one, other):
+        gateway.exchange.close()
+
+
+# A Redis server that is away
+
+
+async def test_a_redis_server_that_hangs_costs_one_short_wait(redis: Any) -> None:
+    """Stopped with its connections open: the first load waits a moment, the others not; it is found again."""
+    process, url = redis
+    store = RedisShared(url)
+    try:
+        store.save({("app", "u"): PlacedState(1, "x")}, base=1, deleted={}, most_users={})
+        process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        for _ in range(100):
+            with pytest.raises(NotReady, match=r"does not answer: no response within 0.1 s"):
+                store.load_now(("app", "u"))
+        assert time.monotonic() - began_s < 1.0
+        process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(20.0):
+            while True:
+                try:
+                    found = store.load_now(("app", "u"))
+                    break
+                except NotReady:
+                    await asyncio.sleep(0.02)
+        assert found == (1, "x")
+    finally:
+        process.send_signal(signal.SIGCONT)
+        store.close()
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    """With what it should look like from redis-py; without the package, with how to get it."""
+    with pytest.raises(InvalidSettings, match=r"address 'nowhere'|luthier\[redis\]"):
+        RedisShared("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("redis://:secret@localhost/0", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?password=secret", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?colour=red", "colour"),
+        ("redis://[", "address"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> None:
+    """A password in it would be shown to whoever sees settings; it is in no error's text either."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    with pytest.raises(InvalidSettings, match=text) as refused:
+        RedisShared(address)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_redis_server_may_ask_for_a_password() -> None:
+    """With it all is as without; none, or another one, is told at once."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
+    ):
+        store = RedisShared(url, password="secret", patience_s=PATIENCE_S)
+        assert store.reserve_ids(1, at_least=7) == 7
+        store.close()
+        for password in (None, "other"):
+            with pytest.raises(NotReady, match="does not answer"):
+                RedisShared(url, password=password)
+
+
+# Small parts
+
+
+@pytest.mark.parametrize(
+    "answer", [Label("ü"), Number(0.1), Scores(("a", "b"), (0.1, 0.9))], ids=str
+)
+def test_a_decision_comes_back_from_its_json(answer: Any) -> None:
+    """Whatever the models answered; another text is told."""
+    one = Decision(
+        query=Query(id=2**52, user="ü\0", input_hash="h"),
+        choice=Choice(models=("a",), probabilities={"a": 1 / 3}),
+        answers={"a": answer},
+        output=0.1,
+        is_default=True,
+    )
+    assert decision_json.read_decision(decision_json.write_decision(one)) == one
+    for said in (LogText(Feedback(one, 0.1), "initial"), LogText(), LogText(models=("ü",))):
+        assert decision_json.read_log(decision_json.write_log(said)) == said
+    for wrong in ("[]", "7", "x", '{"query": 1}', '{"decision": {}}'):
+        with pytest.raises(ValueError, match=r"."):
+            decision_json.read_decision(wrong)
+
+
+def test_ids_go_on_over_blocks() -> None:
+    """The next block is wanted in time; without it none is given twice, and none at last."""
+    ids = QueryIds(100, 3)
+    assert ids.wants_block
+    assert [ids.take() for _ in range(4)] == [100, 101, 102, None]
+    ids.add_block(1000)
+    assert not ids.wants_block
+    assert [ids.take(), ids.take()] == [1000, 1001]
+    assert not QueryIds(0, BLOCK).wants_block
+    alone = QueryIds(5)
+    assert [alone.take(), alone.take(), alone.wants_block] == [5, 6, False]
