@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import os
 import signal
 import time
@@ -53,14 +52,6 @@ class LazyRequests(Sequence[bytes]):
     def __getitem__(self, place: int) -> bytes:  # type: ignore[override]
         body = self._bodies[self._order[2 * place + 1]]
         return b"%b%d\r\n\r\n%b" % (self._heads[self._order[2 * place]], len(body), body)
-
-    def dealt(self, first: int, step: int) -> LazyRequests:
-        """Return every `step`-th request from `first` on, round and round."""
-        pairs = [
-            self._order[2 * place : 2 * place + 2] for place in _places(len(self), first, step)
-        ]
-        order = array("i", itertools.chain.from_iterable(pairs)).tobytes()
-        return LazyRequests(self._heads, self._bodies, order)
 
 
 class GeneratorProcess:
@@ -145,7 +136,7 @@ class GeneratorProcess:
             for command in self._tuner.receive_all():
                 client.phase.begins_s = command["at_s"] - client.origin_s
 
-        client = Client(plan, _dealt(plan, plan.share, requests), on_tick=tick, on_open=begin)
+        client = Client(plan, _dealt(plan.share, requests), on_tick=tick, on_open=begin)
         return client
 
     def _tick(self, finished: int) -> None:
@@ -172,18 +163,10 @@ def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
     return found
 
 
-def _dealt(plan: PhasePlan, share: Share, requests: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the requests in the order in which this client sends them."""
-    first, step = share.number, share.clients
-    if plan.each_its_own:
-        first, step = share.first_connection, 1
-    if isinstance(requests, LazyRequests):
-        return requests.dealt(first, step)
-    return [requests[place] for place in _places(len(requests), first, step)]
-
-
-def _places(count: int, first: int, step: int) -> list[int]:
-    return [(first + place * step) % count for place in range(count)]
+def _dealt(share: Share, requests: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the requests in the order in which a client sends them, whose turn is every k-th."""
+    count = len(requests)
+    return [requests[(share.number + place * share.clients) % count] for place in range(count)]
 
 
 def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:

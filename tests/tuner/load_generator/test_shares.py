@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tuner.load_generator.phase import Phase
 from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan, Race
+from tuner.load_generator.process import _dealt
 from tuner.load_generator.shares import deal, join
 from tuner.values.request_records import CpuTimeSeries, RequestRecords
 
@@ -65,6 +66,17 @@ def test_arrivals_that_are_dealt_out_are_the_schedule(clients, spread, rate, see
     assert sum(part.belonging(0, end) for part in parts) == whole.belonging(0, end)
     for requests in (1, clients, 17):
         assert sum(part.after(requests, 0, end) for part in parts) == whole.after(requests, 0, end)
+
+
+def test_requests_take_turns_as_those_of_one_client():
+    """The n-th of all is the same request, whoever sends it."""
+    requests = [b"%d" % number for number in range(7)]
+    for clients in (2, 3, 7, 9):
+        shares = [one.share for one in deal(plan_of(rate_per_s=1.0), clients)]
+        turns = [_dealt(share, requests) for share in shares]
+        for number in range(50):
+            turn = turns[number % clients]
+            assert turn[number // clients % len(turn)] == requests[number % 7]
 
 
 def test_a_list_of_arrivals_ends_for_every_client():
