@@ -18,6 +18,7 @@ from tuner.export import container, kubernetes, provenance
 from tuner.export.container import Container
 from tuner.export.export_input import ExportInput, Files, Knobs
 from tuner.launching import pod
+from tuner.values.configuration import Value
 
 FILE_NAME = "kuberay.yaml"
 RAY_VERSION = "2.60.0"
@@ -76,7 +77,10 @@ class Machine:
 def files(subject: ExportInput) -> Files:
     """Return the manifests in one file."""
     knobs = Knobs(subject.advice.configuration)
-    settings = {"replica.spawner": "ray", "replica.ready_timeout_s": READY_S}
+    settings: dict[str, Value] = {
+        "replica.spawner": "ray",
+        "replica.ready_timeout_s": READY_S,
+    }
     if subject.is_for_gpu:  # of a replica's machine, not of the gateway's
         settings["accelerator.device"] = "cuda"
     server = container.describe(
@@ -157,13 +161,13 @@ def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
         why = f"a GPU for {each} each" if each > 1 else "a GPU each"
     else:
         each = math.ceil(count / min(count, MIN_MACHINES))
-        why = "two, so that the loss of one leaves the other" if count > 1 else "for one replica"
+        why = "two, so that the loss of one leaves the other" if count > 1 else "which has no other"
     machines = math.ceil(count / each)
     used = limit or threads
     cpu = each * used + RAY_CPU
     unlimited = "" if limit else " (a core for each thread, as the study sets no limit)"
     lines = [
-        f"Machines: {machines} for {count} replicas ({why}); change `replicas` and replica.count together.",
+        f"Machines: {machines} for {count} replica{'s' * (count > 1)} ({why}); change `replicas` and replica.count together.",
         f"Each: {each} x {used:g} cores{unlimited} + {RAY_CPU:g} of Ray = {cpu:g} cores.",
     ]
     memory_mb = None
