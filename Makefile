@@ -64,7 +64,7 @@ NOT_COMPILED := $(if $(UV),,--no-compile)
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=...;"
-	@echo "of images: BASE=IMAGE RUNTIMES=$(RUNTIMES)"
+	@echo "of images: BASE=IMAGE RUNTIMES=$(RUNTIMES) RAY=1"
 
 install: $(DEV)  ## make .venv with everything that development needs
 
@@ -125,9 +125,9 @@ compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compi
 test-compiled: $(COMPILED_FORM)  ## the tests of what is compiled on that copy
 	cd $(COMPILED) && $(FEWER) LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(COMPILED_TESTS) $(PYTEST)
 
-images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES
+images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES, RAY=1
 	@! $(BIN)/python compiled/build.py --check || $(MAKE) $(COMPILED_WHEEL)
-	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) --wheel $(WHEELS)
+	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) $(RAY:%=--ray) --wheel $(WHEELS)
 
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
 	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/deployment/test_shared_pool.py $(PYTEST)

@@ -66,6 +66,19 @@ def test_kubernetes_takes_every_manifest(exported, version):
         validate(document, version, strict=True)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_takes_the_pods_of_a_raycluster(exported, version):
+    """Strictly, each as a template; the fields of the RayCluster are in `tests/tuner/export/test_kuberay.py`."""
+    settings, cluster, *others = exported("kuberay")
+    for document in (settings, *others):
+        validate(document, version, strict=True)
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    assert len(groups) == 3
+    for group in groups:
+        pods = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": cluster["metadata"]}
+        validate({**pods, "template": group["template"]}, version, strict=True)
+
+
 def test_the_check_finds_what_is_wrong(exported):
     """A misspelt field and a text for a number are refused."""
     service, *_ = [d for d in exported("kubernetes") if d["kind"] == "Service"]

@@ -86,7 +86,7 @@ class Evaluator:
         self.prices = prices
         self._has_gpu = False
         self._cores = machine.read().cores
-        self._phases = PhaseRunner()
+        self._phases = PhaseRunner(settings.load_clients)
         self.launcher: Launcher = launcher or LuthierLauncher(model)
         self._engine: RunningEngine | None = None
         self._first: Configuration | None = None

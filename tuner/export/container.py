@@ -10,7 +10,8 @@ import dataclasses
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator
+import types
+from collections.abc import Collection, Iterator, Mapping
 
 from serving import __version__
 from serving.models import EXTRAS
@@ -20,7 +21,7 @@ from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
 from tuner.metrics import server_resources
 from tuner.metrics.server_resources import ServerResources
-from tuner.values.configuration import Configuration
+from tuner.values.configuration import Configuration, Value
 from tuner.values.study_record import StudyRecord
 
 IMAGE = f"luthier-server:{__version__}"
@@ -37,6 +38,11 @@ MAX_NAME = 50
 """Maximum length of a name: a Service allows 63 characters, including suffixes."""
 
 OF_FOLDERS = ("tensorflow", "mlflow")
+ONE_CONTAINER: Mapping[str, Value] = types.MappingProxyType(
+    {"replica.spawner": "process", "replica.limits": "pod"}
+)
+"""Settings of a server whose replicas are processes of its container."""
+NOT_CARRIED = ("accelerator.clock_mhz", "accelerator.share")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +78,26 @@ class Container:
 
 
 def describe(
-    subject: ExportInput, knobs: Knobs, models: pathlib.PurePosixPath = MODELS
+    subject: ExportInput,
+    knobs: Knobs,
+    models: pathlib.PurePosixPath = MODELS,
+    *,
+    settings: Mapping[str, Value] = ONE_CONTAINER,
+    without: Collection[str] = NOT_CARRIED,
 ) -> Container:
     """Describe the container, and take the knobs that become its settings.
+
+    Args:
+        models: folder for the model.
+        settings: of the place, over those of the configuration.
+        without: knobs that are not taken.
 
     Raises:
         UsageError: the model is a module installed only on this machine.
     """
     record, kind = subject.record, subject.model.kind
     model, needed = _place_model(subject, models), needs(subject)
-    taken = knobs.take_settings(without=("accelerator.clock_mhz", "accelerator.share"))
-    settings = {**taken, "replica.spawner": "process", "replica.limits": "pod", **record.told}
+    taken = knobs.take_settings(without=without)
     told = [f"Settings of study {record.name}, mounted at {SETTINGS} in the container."]
     trust = ["--trust"] if record.is_trusted else []
     # All addresses are the container's own: the file publishes its ports.
@@ -96,7 +111,7 @@ def describe(
         model=model,
         needs=needed,
         is_for_gpu=subject.is_for_gpu,
-        settings=f"{provenance.comments(told)}\n{yaml_text.dump_settings(settings)}",
+        settings=f"{provenance.comments(told)}\n{yaml_text.dump_settings({**taken, **settings, **record.told})}",
         facts=provenance.facts(subject),
         remarks=list(_remarks(subject, needed, model)),
     )

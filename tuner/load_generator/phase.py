@@ -43,6 +43,9 @@ class Phase:
     def __init__(self, plan: PhasePlan) -> None:
         self.plan = plan
         self.arrivals = plan.arrivals
+        self.is_warm = False
+        self.begins_s = 0.0 if plan.share is None else math.inf
+        """Time from which it measures, once it is warm; several clients are told a common one."""
         self.warmup_end_s: float | None = None
         self.measured_end_s: float | None = None
         self.limit: float = math.inf
@@ -58,7 +61,7 @@ class Phase:
     def next_s(self) -> float:
         """Next time at which the phase advances regardless of requests, or infinity."""
         if self.warmup_end_s is None:
-            return self.plan.warmup.seconds
+            return max(self.plan.warmup.seconds, self.begins_s)
         if self.plan.seconds is None or self.measured_end_s is not None:
             return math.inf
         return min(self.warmup_end_s + self.plan.seconds, self.next_look_s)
@@ -84,22 +87,15 @@ class Phase:
     def advance(self, now_s: float, *, sent: int, finished: int, min_round_trips: int) -> None:
         """Advance the phase to the given time and counts."""
         plan = self.plan
-        if self.warmup_end_s is None and is_warm(
+        self.is_warm = self.is_warm or is_warm(
             plan.warmup,
             self.arrivals.connections,
             now_s=now_s,
             finished=finished,
             min_round_trips=finished if self.arrivals.is_open else min_round_trips,
-        ):
-            self.warmup_end_s = now_s
-            self._finished_before = finished
-            if plan.requests is not None:
-                before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
-                self.limit = self.total = max(before + plan.requests, sent)
-            if self.arrivals.is_open:
-                self._begun = (self.arrivals.belonging(sent, now_s), finished)
-                if plan.seconds is not None:
-                    self.limit = self.arrivals.belonging(sent, now_s + plan.seconds)
+        )
+        if self.warmup_end_s is None and self.is_warm and now_s >= self.begins_s:
+            self._begin(now_s if plan.share is None else self.begins_s, sent, finished)
         if self.warmup_end_s is None:
             return
         if plan.seconds is not None and self.measured_end_s is None:
@@ -113,6 +109,17 @@ class Phase:
                 seconds = max(seconds, math.floor(10 * (now_s - self.warmup_end_s) + 1e-9) / 10)
             self._end(self.warmup_end_s + seconds, sent)
         self._look_back(now_s, finished)
+
+    def _begin(self, at_s: float, sent: int, finished: int) -> None:
+        plan = self.plan
+        self.warmup_end_s = at_s
+        self._finished_before = finished
+        if plan.requests is not None:
+            self.limit = self.total = max(self.arrivals.after(plan.requests, finished, at_s), sent)
+        if self.arrivals.is_open:
+            self._begun = (self.arrivals.belonging(sent, at_s), finished)
+            if plan.seconds is not None:
+                self.limit = self.arrivals.belonging(sent, at_s + plan.seconds)
 
     def _is_short(self, now_s: float, finished: int) -> bool:
         if self.arrivals.is_open or finished - self._finished_before >= self.plan.answers:

@@ -105,6 +105,14 @@ class MeasurementSettings:
         "seconds without a response after which a request is an error; default 10",
         parse=float,
     )
+    load_clients: int = option_field(
+        1,
+        "COUNT",
+        "processes of the load generator, among which connections or arrivals are "
+        "dealt out, for loads that need more than one core of it; ends no trial early "
+        "(--racing off); default 1, which makes some 90,000 requests/s",
+        parse=int,
+    )
     racing: str = option_field(
         "on",
         "on|off",
@@ -159,6 +167,7 @@ class MeasurementSettings:
         check_range("--seconds", self.seconds, told, low=0.4, high=3600)
         check_range("--warmup", self.warmup_s, "from 0 to 3600", low=0, high=3600)
         check_range("--timeout", self.timeout_s, "seconds above 0", above=0)
+        check_range("--load-clients", self.load_clients, "from 1 to 64", low=1, high=64)
         check_range("--pairs", self.pairs, "a whole number from 2", low=2)
 
     @property

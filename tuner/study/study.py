@@ -259,9 +259,10 @@ def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch)
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
-    cores = machine.read().cores
+    cores, clients = machine.read().cores, setup.settings.measurement.load_clients
     found += [
-        f"the default's evaluation: {doubt}" for doubt in warnings_of(measurement, cores=cores)
+        f"the default's evaluation: {doubt}"
+        for doubt in warnings_of(measurement, cores=cores, load_clients=clients)
     ]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
     asked = setup.settings.measurement

@@ -109,6 +109,11 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
         ({"rate": 9.0}, {"objective": "throughput"}, "fixed by the rate of an open loop"),
         ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "fixed by the rate"),
         ({"rate": 9.0}, {"objective": "rate", "slo_ms": 5.0}, "--rate 9: --find-rate searches for"),
+        (
+            {"concurrency": 2},
+            {"load_clients": 3},
+            "--load-clients 3: expected at most one for each of the 2",
+        ),
     ],
 )
 def test_a_load_without_sense_is_refused(

@@ -22,7 +22,7 @@ from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.client_group import make_load_generator
 from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
 from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_group(
         parser,
         "measurement",
-        only=["requests", "seconds", "warmup_s", "timeout_s"],
+        only=["requests", "seconds", "warmup_s", "timeout_s", "load_clients"],
         instead={"seconds": 2},
     )
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
     sent = _payloads(target, asked, arguments.header)
-    with resumable(None), LoadGenerator() as generator:
+    with resumable(None), make_load_generator(settings.load_clients) as generator:
         where = f"{target.host}:{target.port}{sent.path}"
         terminal.say(f"{sent.method} {where}: {sent.description}")
         generator.set_payloads(sent)
@@ -195,7 +195,9 @@ def _make_result(
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
-    notes = list(warnings_of(measurement, cores=machine.read().cores))
+    notes = list(
+        warnings_of(measurement, cores=machine.read().cores, load_clients=settings.load_clients)
+    )
     if not measurement.has_p99:
         notes.append(f"no p99: {tail_latency.too_few(measurement)}")
     is_served = not result.fell_behind
