@@ -40,7 +40,14 @@ def running_postgresql() -> Iterator[str]:
         if user:
             shutil.chown(folder, user)
         # What it leaves in shared memory is removed when it is told to end, not when it is killed.
-        start = ["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D", f"{folder}/data"]
+        start = [
+            "setpriv",
+            "--pdeathsig",
+            "QUIT",
+            str(programs / "postgres"),
+            "-D",
+            f"{folder}/data",
+        ]
         made = ["-D", f"{folder}/data", "-U", USER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C"]
         subprocess.run(
             [str(programs / "initdb"), *made],

@@ -8,6 +8,7 @@ of its own.
 import contextlib
 import importlib.util
 import os
+import pathlib
 import secrets
 import subprocess
 import sys
@@ -37,7 +38,8 @@ class RayMachines:
         self._order("add")
 
     def _order(self, word):
-        print(word, file=self._process.stdin, flush=True)
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
         assert self._heard() == word
 
     def _heard(self):
@@ -57,7 +59,7 @@ def ray_machines():
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         environment = {
             **os.environ,
-            "PYTHONPATH": os.getcwd(),
+            "PYTHONPATH": str(pathlib.Path.cwd()),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_TMPDIR": folder,
@@ -82,20 +84,25 @@ def ray_machines():
 
 def main():
     """Run the cluster."""
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - not where tests are collected
 
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     nodes = [cluster.add_node(num_cpus=CORES) for _ in range(2)]
-    print(">", cluster.address, flush=True)
+    _say(cluster.address)
     for line in sys.stdin:
         if line.strip() == "kill":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
             nodes.append(cluster.add_node(num_cpus=CORES))
-        print(">", line.strip(), flush=True)
+        _say(line.strip())
     cluster.shutdown()
+
+
+def _say(word):
+    sys.stdout.write(f"> {word}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,18 @@ pytestmark = pytest.mark.processes
 
 DISTRIBUTIONS = {"replica.count": IntDistribution(1, 4)}
 STUDY = (
-    *("--model", "echo", "--concurrency", "2", "--trials", "2", "--initial", "2", "--seconds", "0.4"),
+    *(
+        "--model",
+        "echo",
+        "--concurrency",
+        "2",
+        "--trials",
+        "2",
+        "--initial",
+        "2",
+        "--seconds",
+        "0.4",
+    ),
     *("--warmup", "0.1", "--pairs", "2", "--study", "p"),
 )
 HOLDER = """

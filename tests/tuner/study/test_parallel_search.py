@@ -123,7 +123,9 @@ def test_what_a_lost_machine_measured_is_measured_elsewhere() -> None:
 def test_a_machine_without_load_generator_leaves_too() -> None:
     error = LoadGeneratorFailed("no ports left")
     search = search_of()
-    assert run_out(search, [ToyNode("a"), ToyNode("b", ends_at=1, error=error)]) == ["no ports left"]
+    assert run_out(search, [ToyNode("a"), ToyNode("b", ends_at=1, error=error)]) == [
+        "no ports left"
+    ]
     assert len(interrupted(search)) == 1
 
 

@@ -17,7 +17,6 @@ from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
 
 
-
 class Node(Protocol):
     """One machine's `MeasuringNode`, from elsewhere; every call may raise NodeLost."""
 

@@ -85,7 +85,11 @@ def test_a_round_is_measured_on_one_machine_in_alternating_order() -> None:
     assert set(said) <= {"a: in turn", "b: in turn"}
     for node in nodes:
         assert not node.is_open
-        assert node.orders[:2] in ([], [("default", "best")], [("default", "best"), ("best", "default")])
+        assert node.orders[:2] in (
+            [],
+            [("default", "best")],
+            [("default", "best"), ("best", "default")],
+        )
 
 
 def test_rounds_go_on_without_a_lost_machine() -> None:
