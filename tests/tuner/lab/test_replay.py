@@ -118,9 +118,10 @@ def test_several_machines_take_a_share_of_the_time_and_agree_on_the_verdict() ->
         perturbations=Perturbations(node_sd=0.1),
     )
     run = replay.one_run(GROUND, order, 0)
-    assert run == replay.one_run(GROUND, order, 0)
+    again = replay.one_run(GROUND, order, 0)
+    assert (again.cells, again.seconds, again.studies) == (run.cells, run.seconds, run.studies)
     alone = replay.one_run(GROUND, dataclasses.replace(order, nodes=1), 0)
     assert run.cells[:3] == (GROUND.problem.default,) * 3
     assert list(run.seconds) == sorted(run.seconds)
-    assert run.seconds[-1] < alone.seconds[-1] / 2
+    assert run.seconds[-1] < 0.7 * alone.seconds[-1]
     assert run.studies[0].outcome in {"better", "worse", "equal", "no difference shown"}
