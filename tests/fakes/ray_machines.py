@@ -39,7 +39,8 @@ class RayMachines:
         self._order("add", resources or {"num_cpus": CORES})
 
     def _order(self, word, resources=None):
-        print(json.dumps([word, resources]), file=self._process.stdin, flush=True)
+        self._process.stdin.write(f"{json.dumps([word, resources])}\n")
+        self._process.stdin.flush()
         assert self._heard() == word
 
     def _heard(self):
@@ -84,21 +85,26 @@ def ray_machines():
 
 def main():
     """Run the cluster."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415  an extra
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - not where tests are collected
 
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     nodes = [cluster.add_node(num_cpus=CORES) for _ in range(2)]
-    print(">", cluster.address, flush=True)  # noqa: T201  to the test
+    _say(cluster.address)
     for line in sys.stdin:
         word, resources = json.loads(line)
         if word == "kill":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
             nodes.append(cluster.add_node(**resources))
-        print(">", word, flush=True)  # noqa: T201  to the test
+        _say(word)
     cluster.shutdown()
+
+
+def _say(word):
+    sys.stdout.write(f"> {word}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

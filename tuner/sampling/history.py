@@ -106,12 +106,12 @@ class History(TrainingData):
     lost_vectors: Array  # (k, d)
     killed_vectors: Array  # the unsuccessful ones that ran out of memory
     pending_vectors: Array  # (p, d)
-    node_names: tuple[str, ...]
-    """Names of the machines, by their numbers; empty: this one."""
     seen: frozenset[Configuration]
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
     hyperparameters: tuple[float, ...]
+    node_names: tuple[str, ...] = ()
+    """Names of the machines, by their numbers."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None

