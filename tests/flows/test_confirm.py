@@ -76,10 +76,10 @@ def test_an_export_is_confirmed_where_it_runs(folder: pathlib.Path, server: Luth
     ]
     assert found["unchecked"] == ["the limits of its container"]
     report = tune(folder, "report", "s")
-    assert f"Confirmed at {url_of(server)}: {found['text'][:40]}" in report.out
+    assert f" UTC, {url_of(server)}: {found['text'][:40]}" in report.out
     page = (folder / "runs" / "s" / "report.html").read_text(encoding="utf-8")
-    assert "Confirmed where it runs" in page
-    assert f"Confirmed at {url_of(server)}" in page
+    assert "Where it runs (tune confirm)" in page
+    assert f" UTC, {url_of(server)}: " in page
 
 
 def test_the_admin_port_tells_all_settings(

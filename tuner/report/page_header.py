@@ -26,7 +26,7 @@ def answer(study: StudyRecord) -> Markup:
             element("h1", f"{study.model} at {study_view.workload(study)}"),
             soft(_facts(study)),
             _verdict(study),
-            _titled("Confirmed where it runs", headline.confirmations(study)),
+            _titled("Where it runs (tune confirm)", headline.confirmations(study)),
             _cards(study),
             notes(study_notes.warnings(study)),
             _inputs(study),

@@ -135,12 +135,30 @@ def test_a_configuration_for_a_gpu_gets_one(target):
 def test_it_is_said_what_one_container_cannot_hold(target):
     """Limits of the single replica are not enforced in it."""
     text = texts_of(target, TWO)[f"{target}.yaml"]
-    assert "# replica are not enforced in it" in text
+    assert "# a replica may use what another leaves. `tune confirm` measures" in text
     head = " ".join(text.replace("\n# ", " ").split())
     assert (
         "WARNING: in the study each of 2 replicas had 0.5 cores and 128 MiB; in this export they"
         in head
     )
+
+
+@pytest.mark.parametrize("target", CONTAINERS)
+def test_what_was_measured_as_a_whole_is_exported_without_a_warning(target):
+    """The sums are those under which the study measured."""
+    settings = {**TWO.settings, "target": {**TWO.settings.get("target", {}), "limits": "pod"}}
+    study = dataclasses.replace(TWO, settings=settings)
+    text = texts_of(target, study)[f"{target}.yaml"]
+    assert "# a replica may use what another leaves, as when it was measured." in text
+    assert "WARNING" not in text
+    measured = server_resources.needed_by(study.best, "onnx", cores=4)
+    memory, cpu = f"{measured.memory_mb}Mi", f"{round(1000 * measured.cpu)}m"
+    if target == "compose":
+        assert service(study)["mem_limit"] == f"{measured.memory_mb}m"
+        assert service(study)["cpus"] == measured.cpu
+    else:
+        limits = pod(target, study)["containers"][0]["resources"]["limits"]
+        assert limits == {"cpu": cpu, "memory": memory}
 
 
 def test_the_autoscaler_adds_pods_before_the_measured_load_is_reached():

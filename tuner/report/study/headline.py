@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import pathlib
 import statistics
@@ -111,10 +112,11 @@ def advice(study: StudyRecord) -> tuple[str, ...]:
 
 
 def confirmations(study: StudyRecord) -> tuple[str, ...]:
-    """Return how exports were confirmed where they run, a line for each, newest last."""
+    """Return how exports did where they ran, a line for each, newest first."""
     return tuple(
-        f"Confirmed at {one.where}: {one.text} Not checked: {'; '.join(one.unchecked)}."
-        for one in study.confirmations
+        f"{dt.datetime.fromtimestamp(one.measured_at, tz=dt.UTC):%Y-%m-%d %H:%M} UTC, {one.where}: "
+        f"{one.text} Not checked: {'; '.join(one.unchecked)}."
+        for one in reversed(study.confirmations)
     )
 
 
