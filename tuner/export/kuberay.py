@@ -167,7 +167,8 @@ def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
     cpu = each * used + RAY_CPU
     unlimited = "" if limit else " (a core for each thread, as the study sets no limit)"
     lines = [
-        f"Machines: {machines} for {count} replica{'s' * (count > 1)} ({why}); change `replicas` and the count together.",
+        f"Machines: {machines} for {count} replica{'s' * (count > 1)} ({why}); change `replicas` and",
+        "replica.count together.",
         f"Each: {each} x {used:g} cores{unlimited} + {RAY_CPU:g} of Ray = {cpu:g} cores.",
     ]
     memory_mb = None
