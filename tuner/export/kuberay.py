@@ -168,12 +168,7 @@ def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
     unlimited = "" if limit else " (a core for each thread, as the study sets no limit)"
     of = f"{machines} for {count} replica{'s' * (count > 1)} ({why})"
     lines = [
-<<<<<<< HEAD
         f"Machines: {of}; change `replicas` and the count together.",
-=======
-        f"Machines: {machines} for {count} replica{'s' * (count > 1)} ({why}); change `replicas` and",
-        "replica.count together.",
->>>>>>> h-load
         f"Each: {each} x {used:g} cores{unlimited} + {RAY_CPU:g} of Ray = {cpu:g} cores.",
     ]
     memory_mb = None
