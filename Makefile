@@ -103,8 +103,7 @@ test-all: $(DEV)  ## all that CI runs after `make test`: the other verbs of test
 	@! $(BIN)/python compiled/build.py --check || { $(MAKE) test-compiled && $(MAKE) release; }
 	$(MAKE) test-lowest
 	$(MAKE) test-pythons NEWEST=1
-	$(MAKE) --jobs=2 --output-sync $(if $(DOCKER),test-docker) test-frameworks test-engines
-	$(MAKE) test-ray
+	$(MAKE) --jobs=2 --output-sync $(if $(DOCKER),test-docker) test-frameworks test-engines test-ray
 	$(MAKE) abuse-quick
 
 test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the protocols, in an environment of their own
@@ -114,7 +113,7 @@ test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton an
 	$(BIN)/pytest -m engines tests/engines/test_named.py $(PYTEST)
 	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
-test-ray: $(RAY)  ## studies on the machines of a real Ray cluster, which are killed
+test-ray: $(RAY)  ## replicas and studies on the machines of a real Ray cluster, which are killed
 	$(RAY_VENV)/bin/python -m pytest tests/cluster $(PYTEST)
 
 test-essential: $(DEV)
