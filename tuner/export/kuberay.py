@@ -56,7 +56,11 @@ _LIVES = (
     "Connection: close\\r\\n\\r\\n' >&3 && read -r line <&3 && [[ $line == *' 200 '* ]]"
 )
 """Whether the server lives, and Ray on its machine, without which it can place no replica."""
-_QUIET = {"RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+_VARIABLES = {
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "XDG_CACHE_HOME": CACHE,
+}
 """The kernel ends what needs too much memory; Ray's monitor would end an agent with its replicas."""
 
 
@@ -90,7 +94,6 @@ def files(subject: ExportInput) -> Files:
     server = dataclasses.replace(server, image=f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE)
     machines, machine_lines = replica_machines(subject)
     gateway, gateway_lines = gateway_machine(subject)
-    head = Machine(count=1, cpu=HEAD_CPU, memory_mb=HEAD_MB, cores=0)
     remarks = [
         f"WARNING: {caution()}",
         *machine_lines,
@@ -104,25 +107,13 @@ def files(subject: ExportInput) -> Files:
         knobs=knobs,
         remarks=remarks,
     )
-    spec = {
-        "rayVersion": RAY_VERSION,
-        "authOptions": {"mode": "token"},
-        "headGroupSpec": {
-            "rayStartParams": {**_start_parameters(head), "include-dashboard": "false"},
-            "template": {"spec": _pod(_ray_container(server, "ray-head", head, _GCS_PORT))},
-        },
-        "workerGroupSpecs": [
-            _group(GATEWAY, gateway, _gateway_template(server, gateway)),
-            _group(
-                MACHINES,
-                machines,
-                {"spec": _pod(_machine_container(server, machines), disk_gb=MODEL_FILES_GB)},
-            ),
-        ],
-    }
     annotations = {"ray.io/overwrite-container-cmd": "true", **kubernetes.facts(server)}
     cluster = kubernetes.manifest(
-        "ray.io/v1", "RayCluster", server, annotations=annotations, spec=spec
+        "ray.io/v1",
+        "RayCluster",
+        server,
+        annotations=annotations,
+        spec=_spec(server, gateway, machines),
     )
     ports = [("http", container.PORT), ("grpc", container.GRPC_PORT)]
     service = {
@@ -241,6 +232,24 @@ def _remarks(subject: ExportInput, server: Container, machines: Machine) -> list
     return remarks
 
 
+def _spec(server: Container, gateway: Machine, machines: Machine) -> dict[str, Any]:
+    head = Machine(count=1, cpu=HEAD_CPU, memory_mb=HEAD_MB, cores=0)
+    head_container = _ray_container(server, "ray-head", head, _GCS_PORT)
+    machine = _ray_container(server, "machine", machines, _RAYLET_PORT)
+    return {
+        "rayVersion": RAY_VERSION,
+        "authOptions": {"mode": "token"},
+        "headGroupSpec": {
+            "rayStartParams": {**_start_parameters(head), "include-dashboard": "false"},
+            "template": {"spec": _pod(head_container)},
+        },
+        "workerGroupSpecs": [
+            _group(GATEWAY, gateway, _gateway_template(server, gateway)),
+            _group(MACHINES, machines, {"spec": _pod(machine, disk_gb=MODEL_FILES_GB)}),
+        ],
+    }
+
+
 def _start_parameters(machine: Machine) -> dict[str, str]:
     """Return the options of `ray start`, beside those of the operator."""
     options = {
@@ -267,7 +276,10 @@ def _group(name: str, machine: Machine, template: dict[str, Any]) -> dict[str, A
 def _gateway_template(server: Container, machine: Machine) -> dict[str, Any]:
     ports = [("http", container.PORT), ("grpc", container.GRPC_PORT)]
     gateway = kubernetes.pod_container(
-        server, "server", [{"name": name, "containerPort": port} for name, port in ports], **_QUIET
+        server,
+        "server",
+        [{"name": name, "containerPort": port} for name, port in ports],
+        **_VARIABLES,
     )
     gateway["command"] = ["/bin/bash", "-c", _START_SERVER, "server"]
     gateway["resources"] = _resources(machine)
@@ -287,12 +299,6 @@ def _gateway_template(server: Container, machine: Machine) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
-def _machine_container(server: Container, machine: Machine) -> dict[str, Any]:
-    made = _ray_container(server, "machine", machine, _RAYLET_PORT)
-    made["env"].append({"name": "XDG_CACHE_HOME", "value": CACHE})
-    return made
-
-
 def _ray_container(server: Container, name: str, machine: Machine, port: int) -> dict[str, Any]:
     """Return a container of Ray alone, which lives as long as it listens at a port."""
     model = kubernetes.pod_container(server, name, [])
@@ -307,7 +313,7 @@ def _ray_container(server: Container, name: str, machine: Machine, port: int) ->
         "livenessProbe": {**copy.deepcopy(listens), "periodSeconds": 10, "failureThreshold": 6},
         "securityContext": model["securityContext"],
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's
-        "env": [{"name": variable, "value": text} for variable, text in _QUIET.items()],
+        "env": [{"name": variable, "value": text} for variable, text in _VARIABLES.items()],
     }
 
 
