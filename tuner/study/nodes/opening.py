@@ -16,7 +16,6 @@ from tuner.study.nodes.fleet import Node, check_alike
 from tuner.study.nodes.measuring_node import facts
 from tuner.study.preparation import StudyInputs
 
-
 RAY_NODES = "tuner.study.nodes.ray_nodes"
 """Imported late: it needs an extra, and takes two seconds."""
 

@@ -18,6 +18,7 @@ from serving.spawners.node.ray_cluster import check_token
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.measuring_node import MeasuringNode
 from tuner.values.configuration import Configuration
@@ -163,6 +164,7 @@ def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNo
             "on more (docs/machines.md), or use fewer"
         )
     kind = ray.remote(MeasuringNode)
+    plain = dataclasses.replace(settings, store=StoreSettings()).as_nested()  # without a password
     hosts = collections.Counter(node["NodeManagerHostname"] for node in alive)
     nodes = []
     for node in alive[:count]:
@@ -172,7 +174,7 @@ def _take(workers: str, settings: StudySettings, *, goes_on: bool) -> list[RayNo
         nodes.append(
             RayNode(
                 host if hosts[host] == 1 else f"{host}-{number[:6]}",
-                kind.options(**options).remote(settings.as_nested()),
+                kind.options(**options).remote(plain),
                 within_s=CALL_S + PHASES * settings.measurement.measured_s,
             )
         )
