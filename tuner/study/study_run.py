@@ -48,7 +48,7 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
-    nodes: list[Node]
+    nodes: list[Node] = dataclasses.field(default_factory=list)
     """Machines that measure at once, without those that were lost; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
@@ -62,7 +62,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
-        nodes: list[Node],
+        nodes: list[Node] | None = None,
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""
@@ -80,7 +80,7 @@ class StudyRun:
                 objective=measurement.first,
                 second=measurement.second,
             ),
-            nodes=nodes,
+            nodes=[] if nodes is None else nodes,
             begin_s=begun_s - store.used_s(),
         )
 
