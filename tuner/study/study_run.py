@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tuner.errors import NodeLost
 from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
@@ -47,7 +48,7 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
-    nodes: list[Node]
+    nodes: list[Node] = dataclasses.field(default_factory=list)
     """Machines that measure at once, without those that were lost; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
@@ -61,7 +62,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
-        nodes: list[Node],
+        nodes: list[Node] | None = None,
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""
@@ -79,7 +80,7 @@ class StudyRun:
                 objective=measurement.first,
                 second=measurement.second,
             ),
-            nodes=nodes,
+            nodes=[] if nodes is None else nodes,
             begin_s=begun_s - store.used_s(),
         )
 
@@ -219,8 +220,7 @@ def check_open_loop(
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        measuring = setup.nodes[0] if setup.nodes else setup.evaluator
-        evaluation = measuring.evaluate_at(configuration, load, seconds=seconds)
+        evaluation = _evaluate_at(setup, configuration, load, seconds=seconds)
         last = RoundEvaluation(
             role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
         )
@@ -277,6 +277,20 @@ def _alternate(
             done=done,
             is_enough=is_enough,
         )
+
+
+def _evaluate_at(
+    setup: StudyRun, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+) -> Evaluation:
+    while setup.nodes:
+        try:
+            return setup.nodes[0].evaluate_at(configuration, load, seconds=seconds)
+        except NodeLost as error:
+            setup.note(str(error))
+            del setup.nodes[0]
+            if not setup.nodes:
+                raise
+    return setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
 
 
 def _open_rounds(

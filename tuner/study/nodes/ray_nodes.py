@@ -17,6 +17,7 @@ from serving.spawners.node.ray_cluster import check_token, node_name, own_addres
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.measuring_node import MeasuringNode
 from tuner.values.configuration import Configuration
@@ -178,6 +179,7 @@ def _take(
             "on more (docs/machines.md), or use fewer"
         )
     actor = ray.remote(kind)
+    plain = dataclasses.replace(settings, store=StoreSettings()).as_nested()  # without a password
     nodes = []
     for node in alive[:count]:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -185,7 +187,7 @@ def _take(
         nodes.append(
             RayNode(
                 node_name(node, alive),
-                actor.options(**options).remote(settings.as_nested()),
+                actor.options(**options).remote(plain),
                 within_s=CALL_S + PHASES * settings.measurement.measured_s,
             )
         )
