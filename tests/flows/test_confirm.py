@@ -166,6 +166,13 @@ def test_another_model_of_the_same_name_is_refused(folder: pathlib.Path) -> None
     assert "serves another model: its inputs are input FP32" in done.err
 
 
+def test_two_kinds_of_limits_are_refused(folder: pathlib.Path) -> None:
+    """A system that limits the whole, and limits of each replica: one line, before anything starts."""
+    done = tune(folder, *LOAD, "--for", "compose", "--limits", "each")
+    assert done.code == 2
+    assert "--for compose: limits the whole server, so --limits each is not allowed" in done.err
+
+
 def test_an_unfinished_study_has_nothing_to_confirm(folder: pathlib.Path) -> None:
     """It says how to finish it."""
     verdict = folder / "runs" / "s" / "verdict.json"

@@ -222,9 +222,10 @@ class TargetSettings:
             self.spawner in SPAWNERS, "--spawner", self.spawner, "one of " + ", ".join(SPAWNERS)
         )
         require(self.limits in LIMITS, "--limits", self.limits, "one of " + ", ".join(LIMITS))
-        if self.limits == "pod" and (self.is_of_other_engine or self.spawner != SPAWNERS[0]):
+        is_of_processes = self.scenario is None and self.spawner == SPAWNERS[0]
+        if self.limits == "pod" and (self.is_of_other_engine or not is_of_processes):
             raise UsageError(
-                "--limits pod: only Luthier's server with replicas as processes is limited as a whole; "
+                "--limits pod: only Luthier's server of one model, with replicas as processes, is limited as a whole; "
                 "an engine file limits the whole server of another engine (engine.cpu, engine.memory_mb)"
             )
         if self.is_of_other_engine and self.spawner != SPAWNERS[0]:

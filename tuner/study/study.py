@@ -150,6 +150,7 @@ def _go_on(
             settings, target=dataclasses.replace(settings.target, space=space)
         )
         inputs = prepare(evaluator, searched, target, terminal, goes_on=True)
+        study_files.check_same_limits(folder, inputs.served.limits)
         study_files.check_same_space(store, inputs.problem)
         inputs = dataclasses.replace(inputs, settings=settings)
         inputs, _ = _add_prior_knowledge(inputs)

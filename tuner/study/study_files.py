@@ -139,6 +139,17 @@ def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
             )
 
 
+def check_same_limits(folder: RunFolder, now: str) -> None:
+    """Raise UsageError if a study's earlier evaluations had other limits (`EngineInfo.limits`)."""
+    environment = folder.read_json("environment.json") or {}
+    before = str(environment.get("limits") or now)
+    if before.partition(":")[0] != now.partition(":")[0]:  # the reason after it may differ
+        raise UsageError(
+            f"the study was measured with limits {before}, but here they are {now}: resume it "
+            "where its limits hold, or start a new study"
+        )
+
+
 def save_verification_state(folder: RunFolder, ending: VerificationState) -> None:
     """Save the state of a study after its search, including its verification so far."""
     folder.write_json(VERIFICATION_STATE_FILE, ending.as_json())

@@ -71,6 +71,17 @@ def test_wrong_durations(text: str) -> None:
         ),
         (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "add --slo-ms"),
         (MeasurementSettings, {"objective": "goodput"}, "add --slo-ms"),
+        (TargetSettings, {"model": "echo", "concurrency": 1, "limits": "both"}, "--limits both"),
+        (
+            TargetSettings,
+            {"model": "echo", "concurrency": 1, "limits": "pod", "spawner": "docker"},
+            "--limits pod: only Luthier's server of one model, with replicas as processes",
+        ),
+        (
+            TargetSettings,
+            {"model": "echo", "concurrency": 1, "limits": "pod", "engine": "command:x"},
+            "an engine file limits the whole server of another engine",
+        ),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
         (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
     ],
