@@ -3,8 +3,9 @@
     python -m serving.app.gateway     a child, commanded over its control channel
 
 The parent's first frame is what to serve, with the descriptors of the sockets. Then it sends how many
-times to stop, and hears `ready` with the facts, `leaving`, or `failed` with the reason and the exit
-code. When the channel closes, the gateway drains and ends.
+times to stop, and hears `ready` with the facts, `leaving`, `closed` to new clients, `failed` with
+the reason and the exit code, or `stop` to stop all. When the channel closes, the gateway drains and
+ends.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class Placement:
     query: socket.socket
     grpc: socket.socket | None
     tell: Callable[[dict[str, Any]], None]
-    """Tells the parent that this gateway is ready, with the facts, or leaving."""
+    """Tells the parent that this gateway is ready, with the facts, leaving, or closed to new clients;
+    or to stop the server."""
 
 
 def _print_line(facts: dict[str, Any]) -> None:
@@ -121,6 +122,13 @@ class Server:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def _stop_server(self) -> None:
+        """Stop as `stop`, or have the parent stop all gateways."""
+        if self._placement is None:
+            self.stop()
+        else:
+            self._tell({"event": "stop"})
 
     def stop_up_to(self, times: int) -> None:
         """Call `stop` until it was called so many times, by whomever."""
@@ -244,6 +252,7 @@ class Server:
             await self._let_balancers_look()
             for server in servers:
                 server.close()
+            self._tell({"event": "closed"})
             for listener in listeners:
                 listener.drain()
             await self._drain(engine, listeners)
@@ -278,7 +287,7 @@ class Server:
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
             changing=core.changing,
             revision=None if keeper is None else lambda: keeper.revision,
-            stop=self.stop,
+            stop=self._stop_server,
             given=self._settings,
         )
         listener = AdminListener(

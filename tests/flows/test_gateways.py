@@ -151,6 +151,23 @@ def is_ready(admin_port):
         return False
 
 
+def test_a_server_that_drains_refuses_new_clients():
+    """At once, though a gateway still has a request: nobody waits for what does not come."""
+    with (
+        server("server.gateways=2", "server.drain_s=20", stop=False) as (process, facts),
+        socket.create_connection(("127.0.0.1", facts["port"]), timeout=WAIT_S) as unfinished,
+    ):
+        unfinished.sendall(b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\n")
+        time.sleep(0.3)
+        began_s = time.monotonic()
+        assert post(facts["gateways"][1]["admin_port"], "admin/shutdown", {}) == {"stopping": True}
+        wait_until(lambda: not can_connect(facts["port"]))
+        assert time.monotonic() - began_s < 5.0
+        assert process.poll() is None
+        unfinished.close()
+        assert process.wait(WAIT_S) == 0
+
+
 def test_gateways_end_with_their_parent():
     """Also if it is killed; and its folder goes with the next server."""
     with server("server.gateways=2", stop=False) as (process, facts):
