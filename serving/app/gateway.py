@@ -22,7 +22,8 @@ from typing import Any
 
 import uvloop
 
-from serving.app.server import Placement, Server
+from serving.app.placement import Placement
+from serving.app.server import Server
 from serving.engine.gateway_share import GatewayShare
 from serving.error_text import one_line
 from serving.errors import InvalidSettings, ModelMissing, ServingError

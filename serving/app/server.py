@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import json
 import logging
@@ -33,6 +32,7 @@ from serving.api.transport.acceptor import Acceptor
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
 from serving.app.bootstrap import ServerComponents, build
+from serving.app.placement import Placement
 from serving.app.ports import (
     BACKLOG,
     HANDSHAKE_S,
@@ -51,7 +51,6 @@ from serving.deployment import spawner_registry
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
 from serving.engine.facts import snapshot
-from serving.engine.gateway_share import GatewayShare
 from serving.errors import ServingError
 from serving.metrics import exposition
 from serving.model_spec import ModelSpec
@@ -67,20 +66,6 @@ _LEAVE_S = 0.05
 """Seconds in which a parent takes a gateway that leaves out of the choice for new connections."""
 _ADMIN_END_S = 1.0
 """Seconds that admin commands get after the inference ports have closed."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """What a gateway gets from the parent that it shares ports and state with others under."""
-
-    share: GatewayShare
-    folder: pathlib.Path | None
-    """The state folder, which the parent has locked; None if the state is in Redis."""
-    query: socket.socket
-    grpc: socket.socket | None
-    tell: Callable[[dict[str, Any]], None]
-    """Tells the parent that this gateway is ready, with the facts, leaving, or closed to new clients;
-    or to stop the server."""
 
 
 def _print_line(facts: dict[str, Any]) -> None:
