@@ -14,7 +14,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from serving.api.clipper.service import ClipperService
-from serving.app.persistence import SavedState, StateSaver
+from serving.app.persistence import StateSaver
+from serving.app.saved_state import SavedState
 from serving.deployment.profile_store import ProfileStore
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.applications import Applications

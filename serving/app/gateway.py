@@ -3,8 +3,9 @@
     python -m serving.app.gateway     a child, commanded over its control channel
 
 The parent's first frame is what to serve, with the descriptors of the sockets. Then it sends how many
-times to stop, and hears `ready` with the facts, `leaving`, or `failed` with the reason and the exit
-code. When the channel closes, the gateway drains and ends.
+times to stop, and hears `ready` with the facts, `leaving`, `closed` to new clients, `failed` with
+the reason and the exit code, or `stop` to stop all. When the channel closes, the gateway drains and
+ends.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 import uvloop
 
-from serving.app.server import Placement, Server
+from serving.app.placement import Placement
+from serving.app.server import Server
 from serving.engine.gateway_share import GatewayShare
 from serving.error_text import one_line
 from serving.errors import InvalidSettings, ModelMissing, ServingError

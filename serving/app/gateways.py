@@ -54,6 +54,8 @@ class _Gateway:
         self.process: ControlledProcess | None = None
         self.facts: dict[str, Any] | None = None
         """What the process said when it became ready; None before, and once it leaves."""
+        self.is_closed = False
+        """Whether the process accepts no connections any more."""
 
 
 class Gateways:
@@ -163,7 +165,7 @@ class Gateways:
         failures = 0
         while not self._stopping.is_set():
             try:
-                gateway.process = self._start(gateway)
+                gateway.process, gateway.is_closed = self._start(gateway), False
             except OSError as error:
                 log.error("a gateway cannot be started", extra={"error": str(error)})
             else:
@@ -222,6 +224,7 @@ class Gateways:
             gateway.facts = None
             gateway.process = None
             self._steer()
+            self._refuse_if_closed()
             await asyncio.to_thread(_reap, process, 0.0 if self._stops > 1 else _KILL_S)
             if not self._is_announced:
                 self._fail(NotReady(f"gateway {gateway.index} ended before it was ready"))
@@ -237,6 +240,11 @@ class Gateways:
         elif message["event"] == "leaving":
             gateway.facts = None
             self._steer()
+        elif message["event"] == "closed":
+            gateway.is_closed = True
+            self._refuse_if_closed()
+        elif message["event"] == "stop":
+            self.stop()
         elif not self._is_announced:
             wrong = InvalidSettings if message["code"] == 2 else NotReady
             self._fail(wrong(message["reason"]))
@@ -258,6 +266,12 @@ class Gateways:
         for gateway in self._gateways:
             if gateway.process is not None:
                 self._send_stop(gateway.process)
+
+    def _refuse_if_closed(self) -> None:
+        """Close the sockets if the server stops and nobody accepts: who waits in them need not."""
+        if self._stops and all(one.is_closed or one.process is None for one in self._gateways):
+            for sock in (*self._query, *self._grpc):
+                sock.close()
 
     def _send_stop(self, process: ControlledProcess) -> None:
         with contextlib.suppress(Closed, TimeoutError):

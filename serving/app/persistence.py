@@ -21,20 +21,27 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 from serving.api.clipper.service import ClipperService, RegisteredModel
+from serving.app.followed_models import FollowedModels
+from serving.app.saved_state import SavedState, row_key, spec_json
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
-from serving.engine.version_folders import Stamp
 from serving.errors import NotReady, ServingError, StaleRevision, UnknownModel
-from serving.model_spec import ModelSpec
 from serving.selection.application import Application
-from serving.settings import ServingSettings
 from serving.state import record_schema
-from serving.state.records import RecordKey, Records, Revision, Rows
+from serving.state.records import (
+    Changes,
+    RecordKey,
+    Records,
+    Revision,
+    Rows,
+    changed,
+    difference,
+)
 from serving.values import ModelId
 from serving.zoo import model_specs as card_form
 
@@ -43,82 +50,7 @@ log = logging.getLogger(__name__)
 FOLLOW_S = 0.5
 """Seconds between looks for changes that other gateways wrote."""
 _OF_MODELS = (record_schema.VERSION, record_schema.RETIRED, record_schema.MODEL)
-_Changes = dict[RecordKey, str | None]
 _T = TypeVar("_T")
-
-
-class SavedState:
-    """Settings and models with which a server starts, from its saved state."""
-
-    def __init__(
-        self, record: Revision, specs: Sequence[ModelSpec], settings: ServingSettings
-    ) -> None:
-        """Compare the record with the configuration at start.
-
-        `specs` come from the command line, and `settings` from file, environment and command line.
-        """
-        self.revision, self.rows = record
-        self.left_out_rows: Rows = {}
-        """Rows that could not be restored, as logged."""
-        self._said: dict[RecordKey, Any] = {}
-        for key, text in self.rows.items():
-            with self.reporting(key):
-                self._said[key] = record_schema.read(key, text)
-        self.start_cards = tuple(specs)
-        self.start_settings = settings
-        self.settings = self._settings(settings)
-        retired = self.rows_of(record_schema.RETIRED)
-        self.specs = tuple(
-            spec
-            for spec in specs
-            if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
-        )
-        self.left_out: dict[ModelId, Stamp] = {
-            ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
-            for key, said in retired.items()
-            if "files" in said
-        }
-        """Repository versions not to load while their files are unchanged."""
-        for spec in specs:
-            if spec not in self.specs:
-                log.warning(
-                    "was taken out of service manually and stays so; deploy it through "
-                    "the admin port",
-                    extra={"model": spec.name, "version": spec.version},
-                )
-
-    def rows_of(self, kind: str) -> dict[RecordKey, Any]:
-        """Return the readable rows of a kind in order, with parsed values."""
-        return {key: said for key, said in self._said.items() if key.kind == kind}
-
-    @contextlib.contextmanager
-    def reporting(self, key: RecordKey) -> Iterator[None]:
-        """Log an error raised in the body, which restores a row, and skip the row."""
-        try:
-            yield
-        except ServingError as error:
-            self.left_out_rows[key] = self.rows[key]
-            log.error(
-                "cannot be restored and is left out",
-                extra={"what": " ".join(str(part) for part in key if part), "error": str(error)},
-            )
-
-    def _settings(self, start: ServingSettings) -> ServingSettings:
-        """Return the settings at start, with saved changes where the start's value is the same."""
-        given = start.flat()
-        settings = start
-        for key, said in self.rows_of(record_schema.SETTING).items():
-            name = key.name
-            was = {"instead_of": given[name]} if name in given else {}
-            if {key: value for key, value in said.items() if key != "value"} != was:
-                log.warning(
-                    "the setting given at the start replaces one changed at run time",
-                    extra={"setting": name},
-                )
-                continue
-            with self.reporting(key):
-                settings = settings.with_changes({name: said["value"]}, source="server.state_dir")
-        return settings
 
 
 class StateSaver:
@@ -139,6 +71,7 @@ class StateSaver:
         self._records = records
         self._past = past
         self._start_specs = {spec.id: spec for spec in past.start_cards}
+        self._models = FollowedModels(engine, self._start_specs, self._restore_version)
         self._engine = engine
         self._repository = repository
         self._applications = applications
@@ -219,7 +152,7 @@ class StateSaver:
         """
         async with self._keeping:
             now = self.in_force()
-            changes = _difference(self._written, now)
+            changes = difference(self._written, now)
             if not changes:
                 return
             try:
@@ -234,11 +167,11 @@ class StateSaver:
                 # If it is added again, it must not find its old policy state.
                 await self._call(self._applications.flush)
 
-    async def _keep_on_newest(self, now: Rows, changes: _Changes) -> _Changes:
+    async def _keep_on_newest(self, now: Rows, changes: Changes) -> Changes:
         """Write changes on what other gateways wrote, unless they changed the same rows."""
         while True:
             newest = await self._call(self._records.snapshot)
-            theirs = _difference(self._written, newest.rows)
+            theirs = difference(self._written, newest.rows)
             ours = {key: text for key, text in changes.items() if newest.rows.get(key) != text}
             if ours.keys() & theirs.keys():
                 await self._adopt(newest, now)
@@ -246,7 +179,7 @@ class StateSaver:
             try:
                 if ours:
                     number = await self._call(self._records.write, ours, newest.number)
-                    newest = Revision(number, _changed(newest.rows, ours))
+                    newest = Revision(number, changed(newest.rows, ours))
             except StaleRevision:
                 continue
             await self._adopt(newest, now)
@@ -334,7 +267,7 @@ class StateSaver:
 
     async def _adopt(self, newest: Revision, base: Rows) -> None:
         """Bring into force what differs between `base`, which is in force, and the newest revision."""
-        changes = _difference(base, newest.rows)
+        changes = difference(base, newest.rows)
         past = SavedState(newest, self._past.start_cards, self._past.start_settings)
         for key, text in self._past.left_out_rows.items():
             if newest.rows.get(key) == text:
@@ -345,7 +278,11 @@ class StateSaver:
         if record_schema.SETTING in kinds:
             await self._adopt_settings()
         for name in dict.fromkeys(key.name for key in changes if key.kind in _OF_MODELS):
-            await self._adopt_model(name, [key for key in changes if key.name == name])
+            await self._models.adopt(past, name, [key for key in changes if key.name == name])
+            model_key = RecordKey(record_schema.MODEL, name)
+            said = past.rows_of(record_schema.MODEL).get(model_key)
+            if said is not None and name in self._engine.catalogue.entries:
+                self._restore_model(model_key, said)
         for key, row in changes.items():
             if key.kind == record_schema.APPLICATION:
                 said = None if row is None else past.rows_of(key.kind).get(key)
@@ -366,62 +303,6 @@ class StateSaver:
                 except ServingError as error:
                     text = "another gateway's change of settings fails here"
                     log.error(text, extra={"error": str(error)})
-
-    async def _adopt_model(self, name: str, changed: Sequence[RecordKey]) -> None:
-        """Load and withdraw versions of a model, then set what gets traffic."""
-        past = self._past
-        versions = past.rows_of(record_schema.VERSION)
-        retired = past.rows_of(record_schema.RETIRED)
-        model_key = RecordKey(record_schema.MODEL, name)
-        said = past.rows_of(record_schema.MODEL).get(model_key)
-        gone = []
-        for id_ in dict.fromkeys(ModelId(name, key.version) for key in changed if key.version):
-            wanted = versions.get(_key(record_schema.VERSION, id_))
-            if wanted is None and _key(record_schema.RETIRED, id_) not in retired:
-                start = self._start_specs.get(id_)
-                wanted = None if start is None else _spec_json(start)
-            if wanted is None:
-                gone.append(id_)
-                continue
-            key = _key(record_schema.VERSION, id_)
-            try:
-                await self._adopt_version(id_, wanted)
-            except ServingError as error:
-                text = "a version that another gateway serves cannot be loaded here"
-                log.error(text, extra={"model": name, "version": id_.version, "error": str(error)})
-                self._engine.failed.setdefault(id_, str(error))
-                if key in past.rows:
-                    past.left_out_rows[key] = past.rows[key]
-        for id_ in gone:
-            await self._adopt_withdrawal(id_, said)
-        if said is not None and name in self._engine.catalogue.entries:
-            self._restore_model(model_key, said)
-
-    async def _adopt_version(self, id_: ModelId, wanted: Mapping[str, Any]) -> None:
-        if "card" not in wanted:
-            await self._restore_version(id_, wanted)
-            return
-        spec = card_form.from_json(wanted["card"])
-        served = {one.id: one.spec for one in self._engine.deployments()}
-        if id_ not in served:
-            await self._engine.deploy(spec, current=False)
-        elif served[id_] != spec:
-            await self._engine.redeploy(spec)
-
-    async def _adopt_withdrawal(self, id_: ModelId, said: Mapping[str, Any] | None) -> None:
-        entry = self._engine.catalogue.entries.get(id_.name)
-        if entry is None or id_.version not in entry.versions:
-            self._engine.failed.pop(id_, None)
-            return
-        others = [version for version in entry.versions if version != id_.version]
-        if said is not None and not others:
-            return  # what comes in its place is not loaded here yet
-        if others and entry.current == id_.version:
-            current = None if said is None else said["current"]
-            to = current if current in others else others[-1]
-            self._engine.catalogue.set_current(id_.name, to)
-        self._engine.catalogue.set_shares(id_.name, {})
-        await self._engine.withdraw(id_.name, id_.version)
 
     # State in force
 
@@ -458,21 +339,21 @@ class StateSaver:
         rows: dict[RecordKey, Any] = {}
         for served in self._engine.deployments():
             if self._repository is not None and self._repository.has_loaded(served.id):
-                rows[_key(record_schema.VERSION, served.id)] = {"folder": True}
+                rows[row_key(record_schema.VERSION, served.id)] = {"folder": True}
             elif self._start_specs.get(served.id) != served.spec:
-                rows[_key(record_schema.VERSION, served.id)] = _spec_json(served.spec)
+                rows[row_key(record_schema.VERSION, served.id)] = spec_json(served.spec)
         return rows
 
     def _retired(self) -> dict[RecordKey, Any]:
         served = self._engine.models()
         rows = {
-            _key(record_schema.RETIRED, id_): _spec_json(spec)
+            row_key(record_schema.RETIRED, id_): spec_json(spec)
             for id_, spec in self._start_specs.items()
             if id_ not in served
         }
         if self._repository is not None:
             for id_, stamp in self._repository.left_out().items():
-                rows[_key(record_schema.RETIRED, id_)] = {"files": stamp}
+                rows[row_key(record_schema.RETIRED, id_)] = {"files": stamp}
         return rows
 
     def _still_left_out(self) -> Rows:
@@ -489,25 +370,6 @@ class StateSaver:
                 or key not in self._past.rows_of(key.kind)
             )
         }
-
-
-def _difference(before: Rows, after: Rows) -> _Changes:
-    """Return the rows to write, or with None to delete, to come from one record to another."""
-    changes: _Changes = {key: text for key, text in after.items() if before.get(key) != text}
-    return changes | dict.fromkeys(key for key in before if key not in after)
-
-
-def _changed(rows: Rows, changes: _Changes) -> Rows:
-    kept = {key: text for key, text in rows.items() if changes.get(key, "") is not None}
-    return kept | {key: text for key, text in changes.items() if text is not None}
-
-
-def _key(kind: str, id_: ModelId) -> RecordKey:
-    return RecordKey(kind, id_.name, id_.version)
-
-
-def _spec_json(spec: ModelSpec) -> dict[str, Any]:
-    return {"card": card_form.as_json(spec)}
 
 
 def _text(data: object) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import json
 import logging
@@ -33,6 +32,7 @@ from serving.api.transport.acceptor import Acceptor
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
 from serving.app.bootstrap import ServerComponents, build
+from serving.app.placement import Placement
 from serving.app.ports import (
     BACKLOG,
     HANDSHAKE_S,
@@ -51,7 +51,6 @@ from serving.deployment import spawner_registry
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.engine import Engine
 from serving.engine.facts import snapshot
-from serving.engine.gateway_share import GatewayShare
 from serving.errors import ServingError
 from serving.metrics import exposition
 from serving.model_spec import ModelSpec
@@ -67,19 +66,6 @@ _LEAVE_S = 0.05
 """Seconds in which a parent takes a gateway that leaves out of the choice for new connections."""
 _ADMIN_END_S = 1.0
 """Seconds that admin commands get after the inference ports have closed."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """What a gateway gets from the parent that it shares ports and state with others under."""
-
-    share: GatewayShare
-    folder: pathlib.Path | None
-    """The state folder, which the parent has locked; None if the state is in Redis."""
-    query: socket.socket
-    grpc: socket.socket | None
-    tell: Callable[[dict[str, Any]], None]
-    """Tells the parent that this gateway is ready, with the facts, or leaving."""
 
 
 def _print_line(facts: dict[str, Any]) -> None:
@@ -121,6 +107,13 @@ class Server:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def _stop_server(self) -> None:
+        """Stop as `stop`, or have the parent stop all gateways."""
+        if self._placement is None:
+            self.stop()
+        else:
+            self._tell({"event": "stop"})
 
     def stop_up_to(self, times: int) -> None:
         """Call `stop` until it was called so many times, by whomever."""
@@ -244,6 +237,7 @@ class Server:
             await self._let_balancers_look()
             for server in servers:
                 server.close()
+            self._tell({"event": "closed"})
             for listener in listeners:
                 listener.drain()
             await self._drain(engine, listeners)
@@ -278,7 +272,7 @@ class Server:
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
             changing=core.changing,
             revision=None if keeper is None else lambda: keeper.revision,
-            stop=self.stop,
+            stop=self._stop_server,
             given=self._settings,
         )
         listener = AdminListener(

@@ -8,7 +8,7 @@ from serving.selection.decisions import DecisionLog
 from serving.selection.policy import Decision
 
 
-class Exchange(Protocol):
+class DecisionExchange(Protocol):
     """What the decisions need of `FeedbackExchange`."""
 
     def keep_decision(self, name: str, decision: Decision) -> None:
@@ -27,7 +27,7 @@ class Exchange(Protocol):
 class SharedDecisions(DecisionLog):
     """A log of this gateway's decisions, with those of others behind it."""
 
-    def __init__(self, name: str, exchange: Exchange) -> None:
+    def __init__(self, name: str, exchange: DecisionExchange) -> None:
         super().__init__()
         self._name = name
         self._exchange = exchange

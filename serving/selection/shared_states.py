@@ -23,7 +23,7 @@ from serving.selection.stores.state_store import EVERYBODY
 log = logging.getLogger(__name__)
 
 
-class Exchange(Protocol):
+class StateExchange(Protocol):
     """What the states need of `FeedbackExchange`."""
 
     def load_now(self, name: str, user: str) -> PlacedState | None:
@@ -38,7 +38,9 @@ class Exchange(Protocol):
 class SharedUserStates:
     """An application's states by user."""
 
-    def __init__(self, selector: Selector, exchange: Exchange, *, capacity: int = 10_000) -> None:
+    def __init__(
+        self, selector: Selector, exchange: StateExchange, *, capacity: int = 10_000
+    ) -> None:
         self._selector = selector
         self._exchange = exchange
         self._capacity = capacity

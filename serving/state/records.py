@@ -48,6 +48,20 @@ class RecordKey(NamedTuple):
 
 
 Rows = dict[RecordKey, str]
+Changes = dict[RecordKey, str | None]
+"""Rows to write; None deletes one."""
+
+
+def difference(before: Rows, after: Rows) -> Changes:
+    """Return the rows to write, or with None to delete, to come from one record to another."""
+    changes: Changes = {key: text for key, text in after.items() if before.get(key) != text}
+    return changes | dict.fromkeys(key for key in before if key not in after)
+
+
+def changed(rows: Rows, changes: Changes) -> Rows:
+    """Return the rows after changes."""
+    kept = {key: text for key, text in rows.items() if changes.get(key, "") is not None}
+    return kept | {key: text for key, text in changes.items() if text is not None}
 
 
 class Revision(NamedTuple):
