@@ -157,4 +157,4 @@ def program(facts: Facts) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -28,6 +28,7 @@ FACTS = {
     "now": 12,
     "reason": "oom",
     "model": "resnet",
+    "node": "10.0.0.7",
     "file": "resnet.yaml",
     "key": "knobs.batching.max_size",
     "cause": "crash",

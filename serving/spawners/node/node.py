@@ -132,7 +132,8 @@ class Node:
         try:
             self._link = await self._dial("control")
             async with asyncio.timeout(link.CONNECT_S):
-                self.facts, _ = await self._link.receive()
+                hello, _ = await self._link.receive()
+                self.facts = {name: hello.get(name) for name in ("version", "cores")}
         except (OSError, Refused, TimeoutError) as error:
             raise NotReady(
                 f"the agent of {self.name} at {self.address.host}:{self.address.port} cannot be "

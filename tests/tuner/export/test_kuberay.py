@@ -17,7 +17,7 @@ from tuner import export
 from tuner.advice import Advice
 from tuner.export import container, kuberay
 from tuner.export.export_input import ExportInput
-from tuner.launching import pod
+from tuner.metrics.server_resources import RUNTIME_MB
 from tuner.values.configuration import Configuration
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -122,7 +122,7 @@ def test_a_large_runtime_is_memory_of_each_machine(tmp_path):
     def memory(name, study, **options):
         return int(group(name, study, **options)[1]["resources"]["limits"]["memory"][:-2])
 
-    assert memory("machines", study, card=card) == memory("machines", TWO) + pod.RUNTIME_MB["torch"]
+    assert memory("machines", study, card=card) == memory("machines", TWO) + RUNTIME_MB["torch"]
     assert memory("gateway", study, card=card) == memory("gateway", TWO)
 
 
