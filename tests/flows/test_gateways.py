@@ -175,8 +175,6 @@ def test_gateways_end_with_their_parent():
         process.kill()
         process.wait(WAIT_S)
         wait_until(lambda: not any(is_alive(one["pid"]) for one in facts["gateways"]))
-    left = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{process.pid}-*")
-    assert len(list(left)) == 1
     with server("server.gateways=2"):
         pass
     left = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{process.pid}-*")
