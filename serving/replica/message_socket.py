@@ -48,7 +48,7 @@ class MessageSocket:
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Write one message, usually in one system call."""
-        pieces = coalesce(buffers)
+        pieces = _coalesce(buffers)
         for start in range(0, len(pieces), _MAX_PIECES):
             some = pieces[start : start + _MAX_PIECES]
             sent = self._sock.sendmsg(some)
@@ -72,7 +72,19 @@ class MessageSocket:
         return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
 
 
-def coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
+class TlsMessageSocket(MessageSocket):
+    """Reader and writer of whole messages on a TLS connection."""
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Write one message."""
+        for piece in _coalesce(buffers):
+            self._sock.sendall(piece)
+
+    def _receive_some(self, view: memoryview) -> int:
+        return self._sock.recv_into(view)  # TLS has no flags
+
+
+def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Join small buffers, and leave large ones as they are."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []

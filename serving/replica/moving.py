@@ -10,27 +10,13 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Sequence
 
 from serving import wire
-from serving.replica.message_socket import MessageSocket, coalesce
-from serving.values import Buffer
+from serving.replica.message_socket import MessageSocket, TlsMessageSocket
 from serving.wire import MessageType
 
 _MAX_BYTES = 65_536
 _HANDSHAKE_S = 5.0
-
-
-class TlsMessageSocket(MessageSocket):
-    """Reader and writer of whole messages on a TLS connection."""
-
-    def send(self, buffers: Sequence[Buffer]) -> None:
-        """Write one message."""
-        for piece in coalesce(buffers):
-            self._sock.sendall(piece)
-
-    def _receive_some(self, view: memoryview) -> int:
-        return self._sock.recv_into(view)  # TLS has no flags
 
 
 def moved(sock: socket.socket, max_message_bytes: int) -> MessageSocket:

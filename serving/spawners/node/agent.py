@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import functools
 import hmac
+import itertools
 import logging
 import os
 import pathlib
@@ -32,7 +33,7 @@ from serving.settings.replica import AcceleratorSettings
 from serving.spawners.base_replica import BaseReplica
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.node import artefacts, link, messages
-from serving.spawners.node.artefacts import ArtefactStore
+from serving.spawners.node.artefacts import ArtefactStore, Layout
 from serving.spawners.node.credentials import Credentials
 from serving.spawners.node.link import Link, Refused
 from serving.spawners.node.relay import relay
@@ -57,19 +58,17 @@ AnySpawner = ProcessSpawner | DockerSpawner
 class Session:
     """One control connection of a gateway, with its replicas; they end together."""
 
-    def __init__(
-        self, channel: Link, make: Callable[[], AnySpawner], store: ArtefactStore, timeout_s: float
-    ) -> None:
+    def __init__(self, channel: Link, make: Callable[[], AnySpawner], store: ArtefactStore) -> None:
         self._link = channel
         self._make = make
         self._store = store
-        self._timeout_s = timeout_s
         self._spawners: dict[str, AnySpawner] = {}
         self._opening = asyncio.Lock()
         self._replicas: dict[int, BaseReplica] = {}
         self._starts: dict[int, asyncio.Task[BaseReplica]] = {}
         self._tickets: dict[str, int] = {}
-        self._layouts: set[pathlib.Path] = set()
+        self._layouts: dict[str, list[Layout]] = {}
+        """Folders in use by path, once for each use."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -94,6 +93,9 @@ class Session:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(spawner.close() for spawner in self._spawners.values()))
         self._spawners.clear()
+        for layout in itertools.chain.from_iterable(self._layouts.values()):
+            layout.release()
+        self._layouts.clear()
 
     def take(self, ticket: str) -> BaseReplica | None:
         """Return the replica that a ticket is for, once."""
@@ -113,6 +115,7 @@ class Session:
             "open": self._open,
             "lacking": self._lacking,
             "lay": self._lay,
+            "release": self._release,
             "start": self._start,
             "limit": self._limit,
             "kill": self._kill,
@@ -148,15 +151,23 @@ class Session:
 
     async def _lacking(self, message: Mapping[str, Any]) -> dict[str, Any]:
         manifest = artefacts.from_json(message["files"])
-        await run_in_daemon_thread(self._store.trim, self._layouts)
+        await run_in_daemon_thread(self._store.trim)
         lacking = await run_in_daemon_thread(self._store.lacking, manifest)
         return {"lacking": sorted(lacking)}
 
     async def _lay(self, message: Mapping[str, Any]) -> dict[str, Any]:
         manifest = artefacts.from_json(message["files"])
-        folder = await run_in_daemon_thread(self._store.lay_out, manifest)
-        self._layouts.add(folder)
-        return {"root": str(folder)}
+        layout = await run_in_daemon_thread(self._store.lay_out, manifest)
+        root = str(layout.folder)
+        self._layouts.setdefault(root, []).append(layout)
+        return {"root": root}
+
+    async def _release(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        root = str(message["root"])
+        self._layouts[root].pop().release()
+        if not self._layouts[root]:
+            del self._layouts[root]
+        return {}
 
     async def _start(self, message: Mapping[str, Any]) -> dict[str, Any]:
         worker, spawner = int(message["worker"]), self._spawners[message["kind"]]
@@ -298,7 +309,10 @@ class Agent:
             else:
                 await self._control(await self._open(sock))
         except (OSError, Refused, ServingError) as error:
-            await self._refuse(sock, error)
+            if purpose == "replica":
+                await self._refuse(sock, error)
+            else:  # its connection has ended
+                log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
 
     async def _refuse(self, sock: socket.socket, error: Exception) -> None:
         log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
@@ -323,7 +337,7 @@ class Agent:
         async with self._changing:
             if self._session is not None:  # the gateway has come back
                 await self._session.close()
-            self._session = session = Session(opened, self._make, self._store, self._timeout_s)
+            self._session = session = Session(opened, self._make, self._store)
             facts = {"version": __version__, "cores": os.cpu_count(), "pid": os.getpid()}
             opened.send({"event": "hello", **facts})
         await session.run()
@@ -334,9 +348,9 @@ class Agent:
                 message, blob = await opened.receive()
                 digest, left = str(message["digest"]), int(message["bytes"])
                 try:
-                    with self._store.receive(digest) as file:
+                    with self._store.receive(digest) as take:
                         while True:
-                            await run_in_daemon_thread(file.write, blob)
+                            await run_in_daemon_thread(take, blob)
                             left -= len(blob)
                             if left <= 0:
                                 break

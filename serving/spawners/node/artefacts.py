@@ -7,15 +7,16 @@ agent stores contents by digest, and lays a manifest out below a folder of its o
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import pathlib
-import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Self
 
 from serving.errors import ServingError
 from serving.system import fingerprint, process_identity
@@ -26,6 +27,8 @@ MAX_FILES = 50_000
 STORE_BYTES = 16 << 30
 """Maximum size of the contents that no model uses; the least recently used go first."""
 _PART = ".part"
+_REMOVAL_S = 0.02
+"""Pause until a layout that is being removed is looked for again."""
 
 
 class ArtefactError(ServingError):
@@ -79,6 +82,36 @@ class ManifestMaker:
         return FileEntry(self._known[key], seen.st_size, bool(seen.st_mode & stat.S_IXUSR))
 
 
+class Layout:
+    """Folder with a model's files, which is kept as long as it is in use."""
+
+    def __init__(self, folder: pathlib.Path, held: int) -> None:
+        self.folder = folder
+        self._held = held
+
+    @classmethod
+    def of(cls, folder: pathlib.Path) -> Self | None:
+        """Use a folder, also beside other agents; None if it is not there, or is being removed."""
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.utime(folder)
+        except OSError:
+            os.close(held)
+            time.sleep(_REMOVAL_S)
+            return None
+        return cls(folder, held)
+
+    def release(self) -> None:
+        """End the use. May be called again."""
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
 class ArtefactStore:
     """Contents by digest, and manifests laid out from them. Calls block."""
 
@@ -101,19 +134,25 @@ class ArtefactStore:
         return lacking
 
     @contextlib.contextmanager
-    def receive(self, digest: str) -> Iterator[BinaryIO]:
-        """Yield a file for a content's bytes; check and keep them at the end.
+    def receive(self, digest: str) -> Iterator[Callable[[bytes], None]]:
+        """Yield what takes a content's bytes, piece by piece; check and keep them at the end.
 
         Raises:
             ArtefactError: the content has another digest; nothing is kept.
         """
         path = self._content(digest)
-        part = path.with_name(f"{digest}-{secrets.token_hex(4)}{_PART}")
+        part = self._contents / f"{process_identity.this_process().new_name()}{_PART}"
+        seen = hashlib.sha256()  # as it comes: reading it again would take seconds at the end
         try:
             with part.open("xb") as file:
                 part.chmod(0o400)
-                yield file
-            found = fingerprint.digest_of(part)
+
+                def take(piece: bytes) -> None:
+                    file.write(piece)
+                    seen.update(piece)
+
+                yield take
+            found = seen.hexdigest()
             if found != digest:
                 raise ArtefactError(
                     f"a content arrived with the digest {found[:12]}, expected {digest[:12]}"
@@ -122,30 +161,35 @@ class ArtefactStore:
         finally:
             part.unlink(missing_ok=True)
 
-    def lay_out(self, manifest: Manifest) -> pathlib.Path:
-        """Return a folder with the manifest's files below it, at their absolute paths.
+    def lay_out(self, manifest: Manifest) -> Layout:
+        """Return a folder with the manifest's files below it, at their absolute paths, in use.
 
         Raises:
             ArtefactError: a content is missing.
         """
         name = hashlib.sha256(repr(sorted(manifest.items())).encode()).hexdigest()[:32]
         folder = self._layouts / name
-        if folder.is_dir():
-            os.utime(folder)
-            return folder
+        while (layout := Layout.of(folder)) is None:
+            self._make(folder, manifest)
+        return layout
+
+    def _make(self, folder: pathlib.Path, manifest: Manifest) -> None:
         made = self._layouts / f"{process_identity.this_process().new_name()}{_PART}"
         try:
+            made.mkdir()
             for path, entry in manifest.items():
                 target = made / pathlib.Path(path).relative_to("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._link(entry, target)
-            with contextlib.suppress(OSError):  # another agent was quicker
+            try:
                 made.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another agent was quicker
+                    raise
         except OSError as error:
             raise ArtefactError(f"files cannot be laid out: {error}") from error
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return folder
 
     def _link(self, entry: FileEntry, target: pathlib.Path) -> None:
         content = self._content(entry.digest)
@@ -155,29 +199,48 @@ class ArtefactStore:
             return
         target.hardlink_to(content)
 
-    def trim(self, used: Collection[pathlib.Path]) -> None:
-        """Remove the layouts and contents that were used longest ago, beyond the maximum size."""
-        layouts = sorted(
-            (each for each in self._layouts.iterdir() if each not in used),
-            key=lambda each: each.stat().st_mtime,
-        )
-        contents = [(each, each.stat()) for each in self._contents.iterdir()]
+    def trim(self) -> None:
+        """Remove what nobody uses, the longest unused first, beyond the maximum size."""
+        for part in (*self._contents.glob(f"*{_PART}"), *self._layouts.glob(f"*{_PART}")):
+            maker = process_identity.of(part.name.removesuffix(_PART))
+            if maker is None or maker.is_gone():
+                shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+        contents = _by_age(self._contents)
         surplus = sum(seen.st_size for _, seen in contents) - self._max_bytes
         if surplus <= 0:
             return
-        for layout in layouts:
-            shutil.rmtree(layout, ignore_errors=True)
-        for content, seen in sorted(contents, key=lambda pair: pair[1].st_mtime):
-            if surplus <= 0:
-                return
-            if content.stat().st_nlink == 1 and not content.name.endswith(_PART):
-                content.unlink(missing_ok=True)
-                surplus -= seen.st_size
+        for layout, _ in _by_age(self._layouts):
+            _remove_unused(layout)
+        for content, _ in contents:
+            with contextlib.suppress(FileNotFoundError):  # another agent was quicker
+                seen = content.stat()
+                if surplus > 0 and seen.st_nlink == 1 and not content.name.endswith(_PART):
+                    content.unlink()
+                    surplus -= seen.st_size
 
     def _content(self, digest: str) -> pathlib.Path:
         if len(digest) != 64 or not digest.isalnum():
             raise ArtefactError(f"{digest!r:.80} is no SHA-256")
         return self._contents / digest
+
+
+def _by_age(folder: pathlib.Path) -> list[tuple[pathlib.Path, os.stat_result]]:
+    found = []
+    for each in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another agent was quicker
+            found.append((each, each.stat()))
+    return sorted(found, key=lambda pair: pair[1].st_mtime)
+
+
+def _remove_unused(folder: pathlib.Path) -> None:
+    """Remove a layout unless an agent uses it."""
+    with contextlib.suppress(OSError):  # it is gone, or in use
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        finally:
+            os.close(held)
 
 
 def as_json(manifest: Manifest) -> dict[str, list[object]]:

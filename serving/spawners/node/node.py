@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PINGS = 4
 _PING_PERIOD_S = 0.25
-PROBE_S = 0.5
-"""Seconds in which an agent that is asked whether it lives must answer."""
 
 
 class NodeReplica(BaseReplica):
@@ -134,14 +132,19 @@ class Node:
             async with asyncio.timeout(link.CONNECT_S):
                 hello, _ = await self._link.receive()
                 self.facts = {name: hello.get(name) for name in ("version", "cores")}
+            self._reading = asyncio.create_task(self._read(self._link), name=f"node {self.name}")
+            for _ in range(_FIRST_PINGS):
+                await self._probe()
         except (OSError, Refused, TimeoutError) as error:
+            text = f"{error or 'it does not answer'}"
+            self._lose(text)
             raise NotReady(
                 f"the agent of {self.name} at {self.address.host}:{self.address.port} cannot be "
-                f"used: {error or 'it does not answer'}"
+                f"used: {text}"
             ) from error
-        self._reading = asyncio.create_task(self._read(self._link), name=f"node {self.name}")
-        for _ in range(_FIRST_PINGS):
-            await self._probe()
+        except BaseException:
+            self._lose("it was not wanted any more")
+            raise
         if self.lost.done():
             raise NotReady(f"the agent of {self.name} cannot be used: {self.lost.result()}")
         self._beating = asyncio.create_task(self._beat(), name=f"beat {self.name}")
@@ -231,17 +234,19 @@ class Node:
             self._probes.add(probing)
             probing.add_done_callback(self._probes.discard)
 
-    async def _probe(self, within_s: float = PROBE_S) -> None:
-        """Ask the agent for its time."""
+    async def _probe(self) -> None:
+        """Ask the agent for its time; if it does not answer in time, the machine is lost."""
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(self._timeout_s):
                 sent_s = time.monotonic()
                 told = await self.ask("ping")
                 self.clock.observe(sent_s, told["monotonic_ns"] * 1e-9, time.monotonic())
         except TimeoutError:
-            self._lose(f"it did not answer within {within_s:g} s")
+            self._lose(f"it did not answer within {self._timeout_s:g} s")
         except (ConnectionError, ServingError):
             pass  # it is lost, or lives
+        except (KeyError, TypeError, ValueError) as error:
+            self._lose(f"its agent sent what is malformed: {error!r}")
 
     # Files
 
@@ -265,6 +270,11 @@ class Node:
                 )
             return pathlib.Path((await self.ask("lay", files=files))["root"])
 
+    def release(self, root: pathlib.Path) -> None:
+        """Tell the machine that a folder that `lay_out` returned is not used any more."""
+        if self._link is not None and not self.lost.done():
+            self._link.send({"do": "release", "root": str(root)})
+
     async def _send(self, files: Mapping[str, str]) -> None:
         opened = await self._dial("files")
         try:
@@ -274,10 +284,14 @@ class Node:
                     head: dict[str, object] = {"digest": digest, "bytes": left}
                     while True:
                         piece = await run_in_daemon_thread(file.read, link.PIECE_BYTES)
+                        if left and not piece:
+                            raise artefacts.ArtefactError(
+                                f"{path} became shorter while it was sent"
+                            )
                         opened.send(head, piece)
                         await opened.drain()
                         left -= len(piece)
-                        if left <= 0 or not piece:
+                        if left <= 0:
                             break
                         head = {}
                 told, _ = await opened.receive()
@@ -305,13 +319,13 @@ class Node:
                 self._hear(message)
         except (ConnectionError, Refused) as error:
             self._lose(str(error))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             self._lose(f"its agent sent what is malformed: {error!r}")
 
     async def _beat(self) -> None:
         """Ask for the time again and again, so that a cut is noticed and the offset stays right."""
         while not self.lost.done():
-            await self._probe(self._timeout_s)
+            await self._probe()
             await asyncio.sleep(min(_PING_PERIOD_S, self._timeout_s / 4))
 
     def _hear(self, message: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import logging
 import pathlib
-from collections.abc import Mapping
 
 from serving.errors import NotReady, ReplicaStartFailed, ServingError
 from serving.model_spec import ModelSpec
@@ -19,7 +18,7 @@ from serving.settings.replica import AcceleratorSettings
 from serving.spawners import handshake
 from serving.spawners.exit_status import ExitStatus
 from serving.spawners.node import artefacts, messages
-from serving.spawners.node.artefacts import FileEntry, ManifestMaker
+from serving.spawners.node.artefacts import FileEntry, Manifest, ManifestMaker
 from serving.spawners.node.credentials import Credentials
 from serving.spawners.node.node import Node, NodeReplica
 from serving.spawners.node.seats import Address, Cluster, Resources, Seat
@@ -28,6 +27,14 @@ from serving.system.daemon_threads import run_in_daemon_thread
 log = logging.getLogger(__name__)
 
 _WHOLE_GPU = 100
+
+
+@dataclasses.dataclass(slots=True)
+class _Staged:
+    """Files that models in shared replicas use."""
+
+    manifest: Manifest
+    users: int = 0
 
 
 class Machines:
@@ -42,7 +49,8 @@ class Machines:
         self._users = 0
         self._changing = asyncio.Lock()
         self._manifests = ManifestMaker()
-        self._staged: dict[pathlib.Path, Mapping[str, FileEntry]] = {}
+        self._staged: dict[pathlib.Path, _Staged] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
 
     async def enter(self) -> None:
         """Connect to the engine for the first spawner."""
@@ -70,21 +78,34 @@ class Machines:
         Raises:
             ServingError, OSError: it cannot be used.
         """
-        async with self._changing:
-            node = self._nodes.get(seat.address)
+        address = seat.address
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            node = self._nodes.get(address)
             if node is None:
                 node = Node(
-                    seat.address, self._credentials, timeout_s=self._timeout_s, on_lost=self._lost
+                    address, self._credentials, timeout_s=self._timeout_s, on_lost=self._lost
                 )
                 await node.open()
-                self._nodes[seat.address] = node
+                if not self._users:
+                    await node.close()
+                    raise NotReady("the machines are no longer used")
+                self._nodes[address] = node
                 log.info("machine connected", extra={"node": node.name, **node.facts})
-            for root, manifest in self._staged.items():
-                if root not in node.layouts:
-                    node.layouts[root] = await node.lay_out(manifest)
+            for root, staged in list(self._staged.items()):
+                await self._lay_out(node, root, staged.manifest)
             return node
 
+    async def _lay_out(self, node: Node, root: pathlib.Path, manifest: Manifest) -> None:
+        """Have a staged model's files on a machine; loads there fail without them."""
+        if root in node.layouts:
+            return
+        try:
+            node.layouts[root] = await node.lay_out(manifest)
+        except ServingError as error:
+            log.warning("staged files are missing", extra={"node": node.name, "reason": str(error)})
+
     def _lost(self, node: Node) -> None:
+        self._connecting.pop(node.address, None)
         if self._nodes.pop(node.address, None) is not None and self._users:
             log.warning("machine lost", extra={"node": node.name, "reason": node.lost.result()})
             self.cluster.avoid(node.address)
@@ -106,18 +127,22 @@ class Machines:
         manifest = await self.manifest_of(spec)
         content = repr(sorted(manifest.items())).encode()
         root = pathlib.Path("/", hashlib.sha256(content).hexdigest()[:32])
-        async with self._changing:
-            self._staged[root] = manifest
-            for node in self.nodes():
-                if root not in node.layouts:
-                    node.layouts[root] = await node.lay_out(manifest)
+        staged = self._staged.setdefault(root, _Staged(manifest))
+        staged.users += 1
+        await asyncio.gather(*(self._lay_out(node, root, manifest) for node in self.nodes()))
         return root
 
     def unstage(self, root: pathlib.Path) -> None:
-        """Forget a staged model; the machines keep its files as long as there is space."""
-        self._staged.pop(root, None)
+        """Forget a staged model that nobody else uses; machines keep its files while there is space."""
+        staged = self._staged[root]
+        staged.users -= 1
+        if staged.users:
+            return
+        del self._staged[root]
         for node in self.nodes():
-            node.layouts.pop(root, None)
+            folder = node.layouts.pop(root, None)
+            if folder is not None:
+                node.release(folder)
 
 
 class NodeSpawner:
@@ -162,10 +187,10 @@ class NodeSpawner:
             accelerator = dataclasses.replace(accelerator, device="cpu")
         replica: NodeReplica | None = None
         try:
-            node = await self._machines.node_of(seat)
+            node = await self._node_of(seat, ready_timeout_s)
             replica = self._replicas[worker] = NodeReplica(worker, node, self._kind)
             replica.leaving = seat.leaving
-            replica.ended.add_done_callback(lambda _: self._ended(worker, seat))
+            replica.ended.add_done_callback(lambda _: self._ended(replica, seat))
             async with handshake.ready_within(replica, ready_timeout_s):
                 told = await node.open_kind(self._kind)
                 self._limits_text, self.image_id = told["limits"], told["image"]
@@ -197,6 +222,17 @@ class NodeSpawner:
                 raise ReplicaStartFailed("node", str(error)) from error
             raise
         return replica
+
+    async def _node_of(self, seat: Seat, timeout_s: float) -> Node:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._machines.node_of(seat)
+        except TimeoutError:
+            text = (
+                f"the machine {seat.address.node} could not be used within {timeout_s:g} s "
+                "(replica.ready_timeout_s)"
+            )
+            raise ReplicaStartFailed("node", text) from None
 
     async def _seat(self, wanted: Resources, timeout_s: float | None) -> Seat:
         reasons = ["the engine gave no place for a replica"]
@@ -237,8 +273,10 @@ class NodeSpawner:
             await asyncio.wait([replica.ended for replica in replicas], timeout=10.0)
         await self._machines.leave()
 
-    def _ended(self, worker: int, seat: Seat) -> None:
-        self._replicas.pop(worker, None)
+    def _ended(self, replica: NodeReplica, seat: Seat) -> None:
+        self._replicas.pop(replica.worker, None)
+        if replica.root is not None:
+            replica.node.release(replica.root)
         seat.give_back()
 
 
