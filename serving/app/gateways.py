@@ -1,6 +1,6 @@
 """Several gateways of one machine under one parent, which serves nothing itself.
 
-    sockets bound -> gateways started -> all ready -> sockets listen -> `ready` line -> SIGTERM -> drain
+    sockets listen -> gateways started -> all ready -> `ready` line -> SIGTERM -> drain
 
 Each gateway has a socket of its own on each inference port. The parent holds them all, so that
 connections that wait in the socket of a gateway that ends are not reset: the next one takes them.
@@ -133,21 +133,22 @@ class Gateways:
                 for _ in self._gateways[1:]:
                     sock = bind(settings.host, port, name, joins=True)
                     sockets.append(owns.enter_context(contextlib.closing(sock)))
+            # The kernel numbers them in the order in which they listen, so all do before a gateway
+            # does; what connects before it is ready waits.
+            for sock in sockets:
+                sock.listen(BACKLOG)
 
     def _steer(self) -> None:
         """Let the sockets of ready gateways, and no others, get new connections."""
         ready = [one.index for one in self._gateways if one.facts is not None]
-        if self._is_announced and ready:
+        if ready:
             for sockets in (self._query, self._grpc):
                 if sockets:
                     steering.steer(sockets[0], ready)
 
     def _announce(self) -> None:
-        """All are ready for the first time: listen, and say so."""
+        """Say that all are ready for the first time."""
         self._is_announced = True
-        for sock in (*self._query, *self._grpc):  # in the order of their gateways
-            sock.listen(BACKLOG)
-        self._steer()
         told = [one.facts for one in self._gateways if one.facts is not None]
         apart = ("pid", "admin_port", "admin_token_file")
         facts = {
@@ -233,9 +234,8 @@ class Gateways:
         if message["event"] == "ready":
             gateway.facts = message
             gateway.admin_port = message["admin_port"]
-            if self._is_announced:
-                self._steer()
-            elif all(one.facts is not None for one in self._gateways):
+            self._steer()
+            if not self._is_announced and None not in (one.facts for one in self._gateways):
                 self._announce()
         elif message["event"] == "leaving":
             gateway.facts = None
