@@ -166,12 +166,13 @@ class Gateways:
         failures = 0
         while not self._stopping.is_set():
             try:
-                gateway.process, gateway.is_closed = self._start(gateway), False
+                process = gateway.process = self._start(gateway)
             except OSError as error:
                 log.error("a gateway cannot be started", extra={"error": str(error)})
             else:
                 began_s = time.monotonic()
-                was_ready = await self._follow(gateway, gateway.process)
+                gateway.is_closed = False
+                was_ready = await self._follow(gateway, process)
                 if self._stopping.is_set():
                     return
                 if was_ready and time.monotonic() - began_s > MAX_BACKOFF_S:
@@ -186,7 +187,11 @@ class Gateways:
         at = gateway.index
         query, grpc = self._query[at], self._grpc[at] if self._grpc else None
         mine = [sock.fileno() for sock in (query, grpc) if sock is not None]
-        process = ControlledProcess.start("serving.app.gateway", descriptors=mine)
+        return ControlledProcess.start("serving.app.gateway", descriptors=mine)
+
+    def _command(self, gateway: _Gateway, process: ControlledProcess) -> None:
+        at = gateway.index
+        query, grpc = self._query[at], self._grpc[at] if self._grpc else None
         settings = self._settings.with_changes({"server.admin_port": gateway.admin_port})
         process.send(
             {
@@ -204,21 +209,22 @@ class Gateways:
         )
         if self._stops:
             self._send_stop(process)
-        return process
 
     async def _follow(self, gateway: _Gateway, process: ControlledProcess) -> bool:
-        """Hear a gateway until it has ended; return whether it was ready."""
+        """Command and hear a gateway until it has ended; return whether it was ready."""
         loop = asyncio.get_running_loop()
-        heard, was_ready = asyncio.Event(), False
+        heard, was_ready, within_s = asyncio.Event(), False, 0.0
         loop.add_reader(process.sock, heard.set)
         try:
+            self._command(gateway, process)
+            within_s = _KILL_S
             while True:
                 await heard.wait()
                 heard.clear()
                 for message in process.receive_all():
                     was_ready |= message["event"] == "ready"
                     self._hear(gateway, message)
-        except Closed:
+        except (Closed, TimeoutError):
             return was_ready
         finally:
             loop.remove_reader(process.sock)
@@ -226,7 +232,7 @@ class Gateways:
             gateway.process = None
             self._steer()
             self._refuse_if_closed()
-            await asyncio.to_thread(_reap, process, 0.0 if self._stops > 1 else _KILL_S)
+            await asyncio.to_thread(_reap, process, 0.0 if self._stops > 1 else within_s)
             if not self._is_announced:
                 self._fail(NotReady(f"gateway {gateway.index} ended before it was ready"))
 
