@@ -10,7 +10,8 @@ stays out until its spec or files change. A row that cannot be restored is logge
 until its subject is set again.
 
 Gateways that share a record each write what they changed, on the revision that they know. If another
-one changed the same rows meanwhile, the change is undone here and refused.
+one changed the same rows meanwhile, the change is undone here and refused. What a gateway cannot do
+of another one's changes stays in the record, until the same is changed here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from serving.api.clipper.service import ClipperService, RegisteredModel
@@ -82,8 +83,8 @@ class StateSaver:
         self._revision = past.revision
         self._changing = 0
         """Changes in work, which are not written yet."""
-        self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models with unrestored versions -> (string in force, saved string)."""
+        self._apart: dict[RecordKey, tuple[str | None, str | None]] = {}
+        """Rows that could not be brought into force -> (row in force, row in the record)."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
@@ -151,6 +152,8 @@ class StateSaver:
             NotReady: writing failed; the next change tries again.
         """
         async with self._keeping:
+            here = self._here()
+            self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
             now = self.in_force()
             changes = difference(self._written, now)
             if not changes:
@@ -240,7 +243,7 @@ class StateSaver:
                 why = "its row in the state database cannot be read; see the log"
                 self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (
+                self._apart[key] = (
                     _text(self._engine.catalogue.entry(key.name).as_json()),
                     text,
                 )
@@ -261,7 +264,7 @@ class StateSaver:
             return
         if lacks:
             now = _text(self._engine.catalogue.entry(key.name).as_json())
-            self._shortened[key] = (now, self._past.rows[key])
+            self._apart[key] = (now, self._past.rows[key])
 
     # Changes of other gateways
 
@@ -274,40 +277,59 @@ class StateSaver:
                 past.left_out_rows[key] = text
         self._past = past
         self._written, self._revision = newest.rows, newest.number
+        try:
+            await self._adopt_rows(changes)
+        finally:
+            here = self._here()
+            for key in changes:
+                self._apart.pop(key, None)
+                if here.get(key) != newest.rows.get(key):
+                    self._apart[key] = (here.get(key), newest.rows.get(key))
+        if changes:
+            log.info("another gateway's changes are in force", extra={"revision": newest.number})
+
+    async def _adopt_rows(self, changes: Changes) -> None:
+        past = self._past
         kinds = {key.kind for key in changes}
         if record_schema.SETTING in kinds:
-            await self._adopt_settings()
+            with _going_on("settings"):
+                await self._adopt_settings()
         for name in dict.fromkeys(key.name for key in changes if key.kind in _OF_MODELS):
-            await self._models.adopt(past, name, [key for key in changes if key.name == name])
-            model_key = RecordKey(record_schema.MODEL, name)
-            said = past.rows_of(record_schema.MODEL).get(model_key)
-            if said is not None and name in self._engine.catalogue.entries:
-                self._restore_model(model_key, said)
+            with _going_on(f"model {name}"):
+                # Also what could not be done before: a version may have come in its place.
+                keys = [key for key in {**changes, **self._apart} if key.name == name]
+                await self._models.adopt(
+                    past, name, [key for key in keys if key.kind in _OF_MODELS]
+                )
+                model_key = RecordKey(record_schema.MODEL, name)
+                said = past.rows_of(record_schema.MODEL).get(model_key)
+                if said is not None and name in self._engine.catalogue.entries:
+                    self._restore_model(model_key, said)
         for key, row in changes.items():
             if key.kind == record_schema.APPLICATION:
                 said = None if row is None else past.rows_of(key.kind).get(key)
-                with past.reporting(key):
+                with _going_on(f"application {key.name}"), past.reporting(key):
                     self._applications.adopt(
                         key.name, None if said is None else Application.from_json(said)
                     )
         if kinds & {record_schema.REGISTERED, record_schema.CURRENT}:
-            self._restore_clipper()
-        if changes:
-            log.info("another gateway's changes are in force", extra={"revision": newest.number})
+            with _going_on("registered models"):
+                self._restore_clipper()
 
     async def _adopt_settings(self) -> None:
         async with self._engine.editing:
             if self._past.settings != self._engine.settings:
-                try:
-                    await self._engine.apply(self._past.settings, keep_learned=True)
-                except ServingError as error:
-                    text = "another gateway's change of settings fails here"
-                    log.error(text, extra={"error": str(error)})
+                await self._engine.apply(self._past.settings, keep_learned=True)
 
     # State in force
 
     def in_force(self) -> Rows:
-        """Return the rows of the state in force."""
+        """Return the rows of the state in force, and those that could not be brought into force."""
+        here = self._here()
+        apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        return changed(here, {key: row for key, (_, row) in apart.items()})
+
+    def _here(self) -> Rows:
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
@@ -321,9 +343,6 @@ class StateSaver:
         for name, version in self._clipper.current_versions().items():
             now[RecordKey(record_schema.CURRENT, name)] = version
         rows = {key: _text(data) for key, data in now.items()}
-        for key, (shortened, whole) in self._shortened.items():
-            if rows.get(key) == shortened:
-                rows[key] = whole
         return {**self._still_left_out(), **rows}
 
     def _changed_settings(self) -> dict[RecordKey, Any]:
@@ -370,6 +389,18 @@ class StateSaver:
                 or key not in self._past.rows_of(key.kind)
             )
         }
+
+
+@contextlib.contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Log any error raised in the body, which does another gateway's change."""
+    text = "another gateway's change fails here"
+    try:
+        yield
+    except ServingError as error:
+        log.error(text, extra={"what": what, "error": str(error)})
+    except Exception:  # a fault of one change must not keep the others out
+        log.exception(text, extra={"what": what})
 
 
 def _text(data: object) -> str:

@@ -13,7 +13,7 @@ from serving.api.clipper import management
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.gateway_share import GatewayShare
-from serving.errors import NotReady, StaleRevision
+from serving.errors import NotReady, ReplicaStartFailed, StaleRevision
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import RecordKey, Records, SqliteRecords
@@ -74,7 +74,7 @@ def test_a_record_has_revisions(opened):
 
 
 @contextlib.asynccontextmanager
-async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None):
+async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None, homes=None):
     """So many gateways over one record, without their watch: they follow when told to."""
     settings = ServingSettings().with_changes({"server.state_store": url, "replica.count": 3})
     async with contextlib.AsyncExitStack() as ends:
@@ -82,9 +82,9 @@ async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None):
         for index in range(count):
             share = GatewayShare(index=index, gateways=count)
             where = folder if url is None else None
-            core = build(
-                specs, settings, SpawnerRegistry(FakeHome), root=root, folder=where, share=share
-            )
+            home = FakeHome() if homes is None else homes[index]
+            spawners = SpawnerRegistry(lambda home=home: home)
+            core = build(specs, settings, spawners, root=root, folder=where, share=share)
             ends.callback(core.close)
             await core.open()
             ends.push_async_callback(core.engine.close)
@@ -207,6 +207,70 @@ async def test_a_version_that_cannot_be_loaded_here_stays_recorded(tmp_path):
             other.engine.catalogue.set_label("m", "canary", "1")
         assert RecordKey("version", "m", "2") in records.load()
         records.close()
+
+
+class BrokenHome(FakeHome):
+    """A home where replicas may not start, by an error or by a fault of the program."""
+
+    error = None
+
+    async def start(self, *words, **more):
+        if self.error is not None:
+            raise self.error
+        return await super().start(*words, **more)
+
+
+@pytest.mark.parametrize("error", [ReplicaStartFailed("oom", "no memory"), ZeroDivisionError()])
+async def test_what_one_gateway_cannot_do_stays_recorded(error, tmp_path):
+    """Its own changes do not take back the others': replicas, a version in the place of another."""
+    homes = (FakeHome(), BrokenHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        await deploy(one, version("1"))
+        await other.keeper.follow()
+        homes[1].error = error
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"replica.count": 6}))
+        await deploy(one, version("2"))
+        async with one.changing():
+            await one.engine.withdraw("m", "1")
+        app = {"input_type": "bytes", "default_output": "no", "latency_slo_micros": 50_000}
+        await command(one, "add_app", name="a", **app)
+        await other.keeper.follow()
+        assert other.engine.settings.replica.count == 3
+        assert ModelId("m", "1") in other.engine.models()
+        assert [app.name for app in other.applications.all()] == ["a"]
+        before = seen(one)
+        async with other.changing():
+            await other.engine.apply(other.engine.settings.with_changes({"batching.max_size": 3}))
+        await command(other, "add_app", name="b", **app)
+        await one.keeper.follow()
+        assert one.engine.settings.batching.max_size == 3
+        assert one.engine.settings.replica.count == 6
+        assert seen(one)["entries"] == before["entries"]
+        assert [app.name for app in one.applications.all()] == ["a", "b"]
+        homes[1].error = None
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 4}))
+            await one.engine.redeploy(version("2", description="better"))
+        await other.keeper.follow()
+        assert seen(other) == seen(one)
+
+
+async def test_what_one_gateway_cannot_do_may_be_changed_there(tmp_path):
+    """Then the change holds for all, also when it returns to what was in force before."""
+    homes = (FakeHome(), BrokenHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        homes[1].error = ReplicaStartFailed("oom", "no memory")
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"replica.count": 6}))
+        await other.keeper.follow()
+        for count in (2, 3):
+            async with other.changing():
+                await other.engine.apply(
+                    other.engine.settings.with_changes({"replica.count": count})
+                )
+            await one.keeper.follow()
+            assert one.engine.settings.replica.count == count
 
 
 async def test_a_change_without_the_record_is_not_made(tmp_path, redis):
