@@ -31,7 +31,7 @@ from serving.app.saved_state import SavedState, row_key, spec_json
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
-from serving.errors import NotReady, ServingError, StaleRevision, UnknownModel
+from serving.errors import ChangeInWork, NotReady, ServingError, StaleRevision, UnknownModel
 from serving.selection.application import Application
 from serving.state import record_schema
 from serving.state.records import (
@@ -83,6 +83,8 @@ class StateSaver:
         self._revision = past.revision
         self._changing = 0
         """Changes in work, which are not written yet."""
+        self._undone = 0
+        """How often changes in work were undone with one that was refused."""
         self._apart: dict[RecordKey, tuple[str | None, str | None]] = {}
         """Rows that could not be brought into force -> (row in force, row in the record)."""
         self._keeping = asyncio.Lock()
@@ -131,18 +133,29 @@ class StateSaver:
         Raises:
             StaleRevision: the newest revision is not `based_on`, or another gateway changed the
                 same meanwhile; the change is not in force.
-            NotReady: the record cannot be read, so that nothing was changed, or not be written.
+            ChangeInWork: another change is in work here, and `based_on` is given.
+            NotReady: the record cannot be read, so that nothing was changed, or not be written: then
+                the change is undone if others share the record, and else written with the next.
         """
         if self.is_shared:
             await self.follow()
+        if based_on is not None and self._changing:
+            raise ChangeInWork
         if based_on is not None and based_on != self._revision:
             raise StaleRevision(self._revision)
         self._changing += 1
+        undone = self._undone
         try:
-            yield
+            try:
+                yield
+            finally:
+                async with self._keeping:
+                    if undone != self._undone:  # a part of it was undone with another change
+                        await self._undo(Revision(self._revision, self._written))
+                        raise StaleRevision(self._revision)
+                    await self._keep(undoes=self.is_shared)
         finally:
             self._changing -= 1
-            await self.keep()
 
     async def keep(self) -> None:
         """Save the state in force; return once the record is durable.
@@ -152,23 +165,31 @@ class StateSaver:
             NotReady: writing failed; the next change tries again.
         """
         async with self._keeping:
-            here = self._here()
-            self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
-            now = self.in_force()
-            changes = difference(self._written, now)
-            if not changes:
-                return
+            await self._keep(undoes=False)
+
+    async def _keep(self, *, undoes: bool) -> None:
+        here = self._here()
+        self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        now = self.in_force()
+        changes = difference(self._written, now)
+        if not changes:
+            return
+        try:
             try:
                 self._revision = await self._call(self._records.write, changes, self._revision)
                 self._written = now
             except StaleRevision:
                 changes = await self._keep_on_newest(now, changes)
-            if any(
-                key.kind == record_schema.APPLICATION and text is None
-                for key, text in changes.items()
-            ):
-                # If it is added again, it must not find its old policy state.
-                await self._call(self._applications.flush)
+        except NotReady as error:
+            if not undoes:
+                raise NotReady(f"the change is in effect, but {error}") from error
+            await self._undo(Revision(self._revision, self._written))
+            raise NotReady(f"the change is undone, because {error}") from error
+        if any(
+            key.kind == record_schema.APPLICATION and text is None for key, text in changes.items()
+        ):
+            # If it is added again, it must not find its old policy state.
+            await self._call(self._applications.flush)
 
     async def _keep_on_newest(self, now: Rows, changes: Changes) -> Changes:
         """Write changes on what other gateways wrote, unless they changed the same rows."""
@@ -177,7 +198,7 @@ class StateSaver:
             theirs = difference(self._written, newest.rows)
             ours = {key: text for key, text in changes.items() if newest.rows.get(key) != text}
             if ours.keys() & theirs.keys():
-                await self._adopt(newest, now)
+                await self._undo(newest)
                 raise StaleRevision(newest.number)
             try:
                 if ours:
@@ -187,6 +208,11 @@ class StateSaver:
                 continue
             await self._adopt(newest, now)
             return ours
+
+    async def _undo(self, revision: Revision) -> None:
+        """Bring into force what a revision says, and nothing else."""
+        self._undone += 1
+        await self._adopt(revision, self._here())
 
     async def watch(self) -> None:
         """Follow the record until cancelled; failures are logged once, and tried again."""
@@ -286,7 +312,7 @@ class StateSaver:
                 if here.get(key) != newest.rows.get(key):
                     self._apart[key] = (here.get(key), newest.rows.get(key))
         if changes:
-            log.info("another gateway's changes are in force", extra={"revision": newest.number})
+            log.info("the record's changes are in force", extra={"revision": newest.number})
 
     async def _adopt_rows(self, changes: Changes) -> None:
         past = self._past
@@ -393,8 +419,8 @@ class StateSaver:
 
 @contextlib.contextmanager
 def _going_on(what: str) -> Iterator[None]:
-    """Log any error raised in the body, which does another gateway's change."""
-    text = "another gateway's change fails here"
+    """Log any error raised in the body, which brings a change of the record into force."""
+    text = "a change of the record fails here"
     try:
         yield
     except ServingError as error:

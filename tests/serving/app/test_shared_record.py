@@ -13,7 +13,7 @@ from serving.api.clipper import management
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.gateway_share import GatewayShare
-from serving.errors import NotReady, ReplicaStartFailed, StaleRevision
+from serving.errors import ChangeInWork, NotReady, ReplicaStartFailed, StaleRevision
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import RecordKey, Records, SqliteRecords
@@ -159,11 +159,10 @@ async def test_what_one_gateway_changes_the_other_does(store, tmp_path, request)
 async def test_a_change_of_the_same_is_refused_and_undone(tmp_path):
     """Of two that deploy different versions at a time, the second is refused, and serves the first's."""
     async with gateways(tmp_path) as (one, other):
-        async with other.changing():  # in work while the other gateway deploys
-            await other.engine.deploy(version("2"))
-            await deploy(one, version("1"))
-            with pytest.raises(StaleRevision):
-                await other.keep()
+        with pytest.raises(StaleRevision):
+            async with other.changing():  # in work while the other gateway deploys
+                await other.engine.deploy(version("2"))
+                await deploy(one, version("1"))
         assert seen(other) == seen(one)
         assert [id_.version for id_ in other.engine.models() if id_.name == "m"] == ["1"]
 
@@ -190,6 +189,60 @@ async def test_a_change_may_name_the_revision_that_it_is_made_on(tmp_path):
                 raise AssertionError("not reached")
         async with other.changing(one.keeper.revision):
             other.engine.catalogue.set_label("m", "canary", "1")
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("first_names_it", [True, False])
+async def test_of_two_changes_on_one_revision_the_second_is_refused(
+    first_names_it, is_shared, tmp_path
+):
+    """Also through one gateway at a time, whether the first is written or still in work."""
+    async with gateways(tmp_path, count=1) as (one,):
+        one.keeper.is_shared = is_shared
+        known = one.keeper.revision
+        is_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def first():
+            async with one.changing(known if first_names_it else None):
+                is_begun.set()
+                await may_end.wait()
+                await one.engine.deploy(version("1"))
+
+        async def second():
+            async with one.changing(known):
+                raise AssertionError("not reached")
+
+        changing = asyncio.create_task(first())
+        await is_begun.wait()
+        with pytest.raises(ChangeInWork, match="send the change again"):
+            await second()
+        may_end.set()
+        refused = 0
+        while not changing.done():
+            with pytest.raises((ChangeInWork, StaleRevision)):
+                await second()
+            refused += 1
+            await asyncio.sleep(0)
+        await changing
+        with pytest.raises(StaleRevision):
+            await second()
+        assert refused
+        assert one.keeper.revision == known + 1
+
+
+async def test_a_change_in_work_is_refused_with_one_that_is_undone(tmp_path):
+    """It was undone in part with it: the client of each is told, and neither is in force."""
+    async with gateways(tmp_path) as (one, other):
+        with pytest.raises(StaleRevision):
+            async with other.changing():
+                await other.engine.deploy(version("3"))
+                with pytest.raises(StaleRevision):
+                    async with other.changing():
+                        await other.engine.deploy(version("2"))
+                        await deploy(one, version("1"))
+                other.engine.catalogue.set_label("m", "canary", "1")
+        assert seen(other) == seen(one)
+        assert [id_.version for id_ in other.engine.models() if id_.name == "m"] == ["1"]
 
 
 async def test_a_version_that_cannot_be_loaded_here_stays_recorded(tmp_path):
@@ -277,11 +330,18 @@ async def test_a_change_without_the_record_is_not_made(tmp_path, redis):
     """While Redis is away the server goes on as it is."""
     process, url = redis
     async with gateways(tmp_path, url) as (one, _):
-        process.kill()
-        process.wait(10)
+        before = seen(one)
+        with pytest.raises(NotReady, match=r"is undone, because .* cannot be read"):
+            async with one.changing():
+                await one.engine.deploy(version("1"))
+                await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 3}))
+                await one.engine.withdraw("echo", "1")
+                process.kill()
+                process.wait(10)
+        assert seen(one) == before
         with pytest.raises(NotReady, match="cannot be read"):
             await deploy(one, version("1"))
-        assert [id_.name for id_ in one.engine.models()] == ["echo"]
+        assert seen(one) == before
 
 
 @pytest.mark.parametrize(("count", "replicas"), [*itertools.product((1, 2, 3, 8), (1, 2, 7, 16))])
