@@ -84,7 +84,7 @@ class StateSaver:
         self._changing = 0
         """Changes in work, which are not written yet."""
         self._undone = 0
-        """How often changes in work were undone with one that was refused."""
+        """Counts what may have undone, or overtaken, a part of the changes in work."""
         self._apart: dict[RecordKey, tuple[str | None, str | None]] = {}
         """Rows that could not be brought into force -> (row in force, row in the record)."""
         self._keeping = asyncio.Lock()
@@ -150,7 +150,7 @@ class StateSaver:
                 yield
             finally:
                 async with self._keeping:
-                    if undone != self._undone:  # a part of it was undone with another change
+                    if undone != self._undone:  # perhaps a part of it does not hold
                         await self._undo(Revision(self._revision, self._written))
                         raise StaleRevision(self._revision)
                     await self._keep(undoes=self.is_shared)
@@ -311,6 +311,7 @@ class StateSaver:
                 self._apart.pop(key, None)
                 if here.get(key) != newest.rows.get(key):
                     self._apart[key] = (here.get(key), newest.rows.get(key))
+                    self._undone += 1  # perhaps a change in work made it so
         if changes:
             log.info("the record's changes are in force", extra={"revision": newest.number})
 

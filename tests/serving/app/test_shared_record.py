@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -307,6 +308,39 @@ async def test_what_one_gateway_cannot_do_stays_recorded(error, tmp_path):
             await one.engine.redeploy(version("2", description="better"))
         await other.keeper.follow()
         assert seen(other) == seen(one)
+
+
+class HookedHome(FakeHome):
+    """A home that calls a function whenever a replica starts."""
+
+    def __init__(self):
+        super().__init__()
+        self.starting = lambda: None
+
+    async def start(self, *words, **more):
+        self.starting()
+        return await super().start(*words, **more)
+
+
+async def test_a_change_in_work_is_refused_if_the_same_is_followed_meanwhile(tmp_path):
+    """It would be in force on one gateway and not in the record, and nobody would be told."""
+    homes = (FakeHome(), HookedHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        await deploy(one, version("1"))
+        await other.keeper.follow()
+        labels = other.engine.catalogue
+        with pytest.raises(StaleRevision):
+            async with other.changing():
+                async with one.changing():
+                    one.engine.catalogue.set_label("m", "canary", "1")
+                    await one.engine.deploy(dataclasses.replace(ECHO, name="n"))
+                homes[1].starting = lambda: labels.set_label("m", "late", "1")
+                settings = other.engine.settings.with_changes({"batching.max_size": 3})
+                async with other.changing():  # meets what the other gateway has written
+                    await other.engine.apply(settings)
+        assert labels.entry("m").labels == {"canary": "1"}
+        await one.keeper.follow()
+        assert seen(one) == seen(other)
 
 
 async def test_what_one_gateway_cannot_do_may_be_changed_there(tmp_path):
