@@ -12,6 +12,7 @@
     │   └── UnknownLabel (404)
     ├── Overloaded (429)
     ├── StaleRevision (409)
+    ├── ChangeInWork (409)
     ├── BufferFull (503)
     ├── NotReady (503)
     ├── CannotFinish (503)
@@ -165,6 +166,18 @@ class Overloaded(ServingError):
         super().__init__(capacity, retry_after_s)
         self.capacity = capacity
         self.retry_after_s = retry_after_s
+
+
+class ChangeInWork(ServingError):
+    """A change that names the revision it is made on came while another one was in work."""
+
+    status = 409
+
+    def __str__(self) -> str:
+        return (
+            "another change is in work, which may make the revision given in If-Match stale; nothing "
+            "was changed: send the change again once the other one has been answered"
+        )
 
 
 class StaleRevision(ServingError):

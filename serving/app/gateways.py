@@ -1,6 +1,6 @@
 """Several gateways of one machine under one parent, which serves nothing itself.
 
-    sockets bound -> gateways started -> all ready -> sockets listen -> `ready` line -> SIGTERM -> drain
+    sockets listen -> gateways started -> all ready -> `ready` line -> SIGTERM -> drain
 
 Each gateway has a socket of its own on each inference port. The parent holds them all, so that
 connections that wait in the socket of a gateway that ends are not reset: the next one takes them.
@@ -133,21 +133,22 @@ class Gateways:
                 for _ in self._gateways[1:]:
                     sock = bind(settings.host, port, name, joins=True)
                     sockets.append(owns.enter_context(contextlib.closing(sock)))
+            # The kernel numbers them in the order in which they listen, so all do before a gateway
+            # does; what connects before it is ready waits.
+            for sock in sockets:
+                sock.listen(BACKLOG)
 
     def _steer(self) -> None:
         """Let the sockets of ready gateways, and no others, get new connections."""
         ready = [one.index for one in self._gateways if one.facts is not None]
-        if self._is_announced and ready:
+        if ready:
             for sockets in (self._query, self._grpc):
                 if sockets:
                     steering.steer(sockets[0], ready)
 
     def _announce(self) -> None:
-        """All are ready for the first time: listen, and say so."""
+        """Say that all are ready for the first time."""
         self._is_announced = True
-        for sock in (*self._query, *self._grpc):  # in the order of their gateways
-            sock.listen(BACKLOG)
-        self._steer()
         told = [one.facts for one in self._gateways if one.facts is not None]
         apart = ("pid", "admin_port", "admin_token_file")
         facts = {
@@ -165,12 +166,13 @@ class Gateways:
         failures = 0
         while not self._stopping.is_set():
             try:
-                gateway.process, gateway.is_closed = self._start(gateway), False
+                process = gateway.process = self._start(gateway)
             except OSError as error:
                 log.error("a gateway cannot be started", extra={"error": str(error)})
             else:
                 began_s = time.monotonic()
-                was_ready = await self._follow(gateway, gateway.process)
+                gateway.is_closed = False
+                was_ready = await self._follow(gateway, process)
                 if self._stopping.is_set():
                     return
                 if was_ready and time.monotonic() - began_s > MAX_BACKOFF_S:
@@ -185,7 +187,11 @@ class Gateways:
         at = gateway.index
         query, grpc = self._query[at], self._grpc[at] if self._grpc else None
         mine = [sock.fileno() for sock in (query, grpc) if sock is not None]
-        process = ControlledProcess.start("serving.app.gateway", descriptors=mine)
+        return ControlledProcess.start("serving.app.gateway", descriptors=mine)
+
+    def _command(self, gateway: _Gateway, process: ControlledProcess) -> None:
+        at = gateway.index
+        query, grpc = self._query[at], self._grpc[at] if self._grpc else None
         settings = self._settings.with_changes({"server.admin_port": gateway.admin_port})
         process.send(
             {
@@ -203,21 +209,22 @@ class Gateways:
         )
         if self._stops:
             self._send_stop(process)
-        return process
 
     async def _follow(self, gateway: _Gateway, process: ControlledProcess) -> bool:
-        """Hear a gateway until it has ended; return whether it was ready."""
+        """Command and hear a gateway until it has ended; return whether it was ready."""
         loop = asyncio.get_running_loop()
-        heard, was_ready = asyncio.Event(), False
+        heard, was_ready, within_s = asyncio.Event(), False, 0.0
         loop.add_reader(process.sock, heard.set)
         try:
+            self._command(gateway, process)
+            within_s = _KILL_S
             while True:
                 await heard.wait()
                 heard.clear()
                 for message in process.receive_all():
                     was_ready |= message["event"] == "ready"
                     self._hear(gateway, message)
-        except Closed:
+        except (Closed, TimeoutError):
             return was_ready
         finally:
             loop.remove_reader(process.sock)
@@ -225,7 +232,7 @@ class Gateways:
             gateway.process = None
             self._steer()
             self._refuse_if_closed()
-            await asyncio.to_thread(_reap, process, 0.0 if self._stops > 1 else _KILL_S)
+            await asyncio.to_thread(_reap, process, 0.0 if self._stops > 1 else within_s)
             if not self._is_announced:
                 self._fail(NotReady(f"gateway {gateway.index} ended before it was ready"))
 
@@ -233,9 +240,8 @@ class Gateways:
         if message["event"] == "ready":
             gateway.facts = message
             gateway.admin_port = message["admin_port"]
-            if self._is_announced:
-                self._steer()
-            elif all(one.facts is not None for one in self._gateways):
+            self._steer()
+            if not self._is_announced and None not in (one.facts for one in self._gateways):
                 self._announce()
         elif message["event"] == "leaving":
             gateway.facts = None

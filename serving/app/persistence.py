@@ -10,7 +10,8 @@ stays out until its spec or files change. A row that cannot be restored is logge
 until its subject is set again.
 
 Gateways that share a record each write what they changed, on the revision that they know. If another
-one changed the same rows meanwhile, the change is undone here and refused.
+one changed the same rows meanwhile, the change is undone here and refused. What a gateway cannot do
+of another one's changes stays in the record, until the same is changed here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from serving.api.clipper.service import ClipperService, RegisteredModel
@@ -30,7 +31,7 @@ from serving.app.saved_state import SavedState, row_key, spec_json
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
-from serving.errors import NotReady, ServingError, StaleRevision, UnknownModel
+from serving.errors import ChangeInWork, NotReady, ServingError, StaleRevision, UnknownModel
 from serving.selection.application import Application
 from serving.state import record_schema
 from serving.state.records import (
@@ -82,8 +83,10 @@ class StateSaver:
         self._revision = past.revision
         self._changing = 0
         """Changes in work, which are not written yet."""
-        self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models with unrestored versions -> (string in force, saved string)."""
+        self._undone = 0
+        """Counts what may have undone, or overtaken, a part of the changes in work."""
+        self._apart: dict[RecordKey, tuple[str | None, str | None]] = {}
+        """Rows that could not be brought into force -> (row in force, row in the record)."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
@@ -130,18 +133,29 @@ class StateSaver:
         Raises:
             StaleRevision: the newest revision is not `based_on`, or another gateway changed the
                 same meanwhile; the change is not in force.
-            NotReady: the record cannot be read, so that nothing was changed, or not be written.
+            ChangeInWork: another change is in work here, and `based_on` is given.
+            NotReady: the record cannot be read, so that nothing was changed, or not be written: then
+                the change is undone if others share the record, and else written with the next.
         """
         if self.is_shared:
             await self.follow()
+        if based_on is not None and self._changing:
+            raise ChangeInWork
         if based_on is not None and based_on != self._revision:
             raise StaleRevision(self._revision)
         self._changing += 1
+        undone = self._undone
         try:
-            yield
+            try:
+                yield
+            finally:
+                async with self._keeping:
+                    if undone != self._undone:  # perhaps a part of it does not hold
+                        await self._undo(Revision(self._revision, self._written))
+                        raise StaleRevision(self._revision)
+                    await self._keep(undoes=self.is_shared)
         finally:
             self._changing -= 1
-            await self.keep()
 
     async def keep(self) -> None:
         """Save the state in force; return once the record is durable.
@@ -151,21 +165,31 @@ class StateSaver:
             NotReady: writing failed; the next change tries again.
         """
         async with self._keeping:
-            now = self.in_force()
-            changes = difference(self._written, now)
-            if not changes:
-                return
+            await self._keep(undoes=False)
+
+    async def _keep(self, *, undoes: bool) -> None:
+        here = self._here()
+        self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        now = self.in_force()
+        changes = difference(self._written, now)
+        if not changes:
+            return
+        try:
             try:
                 self._revision = await self._call(self._records.write, changes, self._revision)
                 self._written = now
             except StaleRevision:
                 changes = await self._keep_on_newest(now, changes)
-            if any(
-                key.kind == record_schema.APPLICATION and text is None
-                for key, text in changes.items()
-            ):
-                # If it is added again, it must not find its old policy state.
-                await self._call(self._applications.flush)
+        except NotReady as error:
+            if not undoes:
+                raise NotReady(f"the change is in effect, but {error}") from error
+            await self._undo(Revision(self._revision, self._written))
+            raise NotReady(f"the change is undone, because {error}") from error
+        if any(
+            key.kind == record_schema.APPLICATION and text is None for key, text in changes.items()
+        ):
+            # If it is added again, it must not find its old policy state.
+            await self._call(self._applications.flush)
 
     async def _keep_on_newest(self, now: Rows, changes: Changes) -> Changes:
         """Write changes on what other gateways wrote, unless they changed the same rows."""
@@ -174,7 +198,7 @@ class StateSaver:
             theirs = difference(self._written, newest.rows)
             ours = {key: text for key, text in changes.items() if newest.rows.get(key) != text}
             if ours.keys() & theirs.keys():
-                await self._adopt(newest, now)
+                await self._undo(newest)
                 raise StaleRevision(newest.number)
             try:
                 if ours:
@@ -184,6 +208,11 @@ class StateSaver:
                 continue
             await self._adopt(newest, now)
             return ours
+
+    async def _undo(self, revision: Revision) -> None:
+        """Bring into force what a revision says, and nothing else."""
+        self._undone += 1
+        await self._adopt(revision, self._here())
 
     async def watch(self) -> None:
         """Follow the record until cancelled; failures are logged once, and tried again."""
@@ -240,7 +269,7 @@ class StateSaver:
                 why = "its row in the state database cannot be read; see the log"
                 self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (
+                self._apart[key] = (
                     _text(self._engine.catalogue.entry(key.name).as_json()),
                     text,
                 )
@@ -261,7 +290,7 @@ class StateSaver:
             return
         if lacks:
             now = _text(self._engine.catalogue.entry(key.name).as_json())
-            self._shortened[key] = (now, self._past.rows[key])
+            self._apart[key] = (now, self._past.rows[key])
 
     # Changes of other gateways
 
@@ -274,40 +303,60 @@ class StateSaver:
                 past.left_out_rows[key] = text
         self._past = past
         self._written, self._revision = newest.rows, newest.number
+        try:
+            await self._adopt_rows(changes)
+        finally:
+            here = self._here()
+            for key in changes:
+                self._apart.pop(key, None)
+                if here.get(key) != newest.rows.get(key):
+                    self._apart[key] = (here.get(key), newest.rows.get(key))
+                    self._undone += 1  # perhaps a change in work made it so
+        if changes:
+            log.info("the record's changes are in force", extra={"revision": newest.number})
+
+    async def _adopt_rows(self, changes: Changes) -> None:
+        past = self._past
         kinds = {key.kind for key in changes}
         if record_schema.SETTING in kinds:
-            await self._adopt_settings()
+            with _going_on("settings"):
+                await self._adopt_settings()
         for name in dict.fromkeys(key.name for key in changes if key.kind in _OF_MODELS):
-            await self._models.adopt(past, name, [key for key in changes if key.name == name])
-            model_key = RecordKey(record_schema.MODEL, name)
-            said = past.rows_of(record_schema.MODEL).get(model_key)
-            if said is not None and name in self._engine.catalogue.entries:
-                self._restore_model(model_key, said)
+            with _going_on(f"model {name}"):
+                # Also what could not be done before: a version may have come in its place.
+                keys = [key for key in {**changes, **self._apart} if key.name == name]
+                await self._models.adopt(
+                    past, name, [key for key in keys if key.kind in _OF_MODELS]
+                )
+                model_key = RecordKey(record_schema.MODEL, name)
+                said = past.rows_of(record_schema.MODEL).get(model_key)
+                if said is not None and name in self._engine.catalogue.entries:
+                    self._restore_model(model_key, said)
         for key, row in changes.items():
             if key.kind == record_schema.APPLICATION:
                 said = None if row is None else past.rows_of(key.kind).get(key)
-                with past.reporting(key):
+                with _going_on(f"application {key.name}"), past.reporting(key):
                     self._applications.adopt(
                         key.name, None if said is None else Application.from_json(said)
                     )
         if kinds & {record_schema.REGISTERED, record_schema.CURRENT}:
-            self._restore_clipper()
-        if changes:
-            log.info("another gateway's changes are in force", extra={"revision": newest.number})
+            with _going_on("registered models"):
+                self._restore_clipper()
 
     async def _adopt_settings(self) -> None:
         async with self._engine.editing:
             if self._past.settings != self._engine.settings:
-                try:
-                    await self._engine.apply(self._past.settings, keep_learned=True)
-                except ServingError as error:
-                    text = "another gateway's change of settings fails here"
-                    log.error(text, extra={"error": str(error)})
+                await self._engine.apply(self._past.settings, keep_learned=True)
 
     # State in force
 
     def in_force(self) -> Rows:
-        """Return the rows of the state in force."""
+        """Return the rows of the state in force, and those that could not be brought into force."""
+        here = self._here()
+        apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        return changed(here, {key: row for key, (_, row) in apart.items()})
+
+    def _here(self) -> Rows:
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
@@ -321,9 +370,6 @@ class StateSaver:
         for name, version in self._clipper.current_versions().items():
             now[RecordKey(record_schema.CURRENT, name)] = version
         rows = {key: _text(data) for key, data in now.items()}
-        for key, (shortened, whole) in self._shortened.items():
-            if rows.get(key) == shortened:
-                rows[key] = whole
         return {**self._still_left_out(), **rows}
 
     def _changed_settings(self) -> dict[RecordKey, Any]:
@@ -370,6 +416,18 @@ class StateSaver:
                 or key not in self._past.rows_of(key.kind)
             )
         }
+
+
+@contextlib.contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Log any error raised in the body, which brings a change of the record into force."""
+    text = "a change of the record fails here"
+    try:
+        yield
+    except ServingError as error:
+        log.error(text, extra={"what": what, "error": str(error)})
+    except Exception:  # a fault of one change must not keep the others out
+        log.exception(text, extra={"what": what})
 
 
 def _text(data: object) -> str:

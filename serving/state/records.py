@@ -196,9 +196,7 @@ class SqliteRecords:
                     _PUT, [(*key, text) for key, text in changes.items() if text is not None]
                 )
         except sqlite3.Error as error:
-            raise NotReady(
-                f"the change is in effect, but the record {self._path} cannot be written: {error}"
-            ) from error
+            raise NotReady(f"the record {self._path} cannot be written: {error}") from error
         return int(number) + 1
 
     def close(self) -> None:

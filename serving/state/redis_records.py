@@ -64,9 +64,7 @@ class RedisRecords:
                     keys=[_ROWS, _REVISION], args=[base.number, json.dumps(list(rows.items()))]
                 )
             except Exception as error:
-                raise NotReady(
-                    f"the change is in effect, but the record in Redis cannot be written: {error}"
-                ) from error
+                raise NotReady(f"the record in Redis cannot be written: {error}") from error
             if written:
                 return int(number)
             # Another write came between, which the next turn sees.

@@ -32,16 +32,18 @@ BODY = json.dumps(
 
 
 @contextlib.contextmanager
-def server(*settings, model="echo", stop=True):
-    """A server on free ports, and its line `ready`."""
+def server(*settings, model="echo", stop=True, starting=None):
+    """A server on free ports, and its line `ready`; `starting` is called before it is read."""
     words = [sys.executable, "-m", "serving", "--model", model, "--port", "0"]
-    words += ["--log-level", "error"]
+    words += ["--log-level", "error" if starting is None else "info"]
     for setting in settings:
         words += ["--set", setting]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
+            if starting is not None:
+                starting(process)
             line = process.stdout.readline()
             assert line, process.stderr.read()
             yield process, json.loads(line)
@@ -109,9 +111,33 @@ def asked_ready(port):
         return connection.getresponse().status
 
 
+def gateways_of(process):
+    """The ids of a parent's gateways, in the order of their start."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                found.append(int(path.parent.name))
+    return sorted(filter(is_alive, found))
+
+
+def hold_the_first(process):
+    """Have the first gateway become ready after the second one."""
+    wait_until(lambda: len(gateways_of(process)) == 2)
+    first, _ = gateways_of(process)
+    os.kill(first, signal.SIGSTOP)
+    while '"event": "ready"' not in process.stderr.readline():
+        assert process.poll() is None
+    os.kill(first, signal.SIGCONT)
+
+
 def test_gateways_of_one_machine_serve_as_one():
-    """They share the ports and the record; one that gets SIGTERM loses nothing, and is replaced."""
-    with server("server.gateways=2", "replica.count=3", "server.grpc_port=0") as (_, facts):
+    """They share the ports and the record; one that gets SIGTERM loses nothing, and is replaced.
+
+    New connections go to the one that is left, whichever became ready first.
+    """
+    settings = ("server.gateways=2", "replica.count=3", "server.grpc_port=0")
+    with server(*settings, starting=hold_the_first) as (process, facts):
         gateways = facts["gateways"]
         ports = [one["admin_port"] for one in gateways]
         counts = [len(get(port, "admin/replicas")["replicas"]) for port in ports]
@@ -136,7 +162,14 @@ def test_gateways_of_one_machine_serve_as_one():
             if not isinstance(one, OSError | http.client.HTTPException)
         ]
         assert len(clients.failed) <= 4
+        wait_until(lambda: sum(map(is_ready, ports)) == 2)
+        before = {*gateways_of(process)}
         os.kill(gateways[1]["pid"], signal.SIGKILL)
+        wait_until(lambda: {*gateways_of(process)} - before)
+        (started,) = {*gateways_of(process)} - before
+        os.kill(started, signal.SIGSTOP)
+        assert {asked_ready(facts["port"]) for _ in range(20)} == {200}
+        os.kill(started, signal.SIGCONT)
         wait_until(lambda: sum(map(is_ready, ports)) == 2)
         assert {asked_ready(facts["port"]) for _ in range(20)} == {200}
         pids = [gateway["pid"] for gateway in gateways]

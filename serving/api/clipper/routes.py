@@ -162,7 +162,11 @@ class _LateFeedback:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._try)
 
     def _try(self) -> None:
-        response = self._learn(is_last=not self._delays_s)
+        try:
+            response = self._learn(is_last=not self._delays_s)
+        except Exception:
+            log.exception("a request hit a server error")
+            response = _plain(500, _UNEXPECTED)
         if response is None and self._delays_s:
             self._wait()
         else:

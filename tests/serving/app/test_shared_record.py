@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -13,7 +14,7 @@ from serving.api.clipper import management
 from serving.app.bootstrap import build
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.gateway_share import GatewayShare
-from serving.errors import NotReady, StaleRevision
+from serving.errors import ChangeInWork, NotReady, ReplicaStartFailed, StaleRevision
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
 from serving.state.records import RecordKey, Records, SqliteRecords
@@ -74,7 +75,7 @@ def test_a_record_has_revisions(opened):
 
 
 @contextlib.asynccontextmanager
-async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None):
+async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None, homes=None):
     """So many gateways over one record, without their watch: they follow when told to."""
     settings = ServingSettings().with_changes({"server.state_store": url, "replica.count": 3})
     async with contextlib.AsyncExitStack() as ends:
@@ -82,9 +83,9 @@ async def gateways(folder, url=None, count=2, specs=(ECHO,), root=None):
         for index in range(count):
             share = GatewayShare(index=index, gateways=count)
             where = folder if url is None else None
-            core = build(
-                specs, settings, SpawnerRegistry(FakeHome), root=root, folder=where, share=share
-            )
+            home = FakeHome() if homes is None else homes[index]
+            spawners = SpawnerRegistry(lambda home=home: home)
+            core = build(specs, settings, spawners, root=root, folder=where, share=share)
             ends.callback(core.close)
             await core.open()
             ends.push_async_callback(core.engine.close)
@@ -159,11 +160,10 @@ async def test_what_one_gateway_changes_the_other_does(store, tmp_path, request)
 async def test_a_change_of_the_same_is_refused_and_undone(tmp_path):
     """Of two that deploy different versions at a time, the second is refused, and serves the first's."""
     async with gateways(tmp_path) as (one, other):
-        async with other.changing():  # in work while the other gateway deploys
-            await other.engine.deploy(version("2"))
-            await deploy(one, version("1"))
-            with pytest.raises(StaleRevision):
-                await other.keep()
+        with pytest.raises(StaleRevision):
+            async with other.changing():  # in work while the other gateway deploys
+                await other.engine.deploy(version("2"))
+                await deploy(one, version("1"))
         assert seen(other) == seen(one)
         assert [id_.version for id_ in other.engine.models() if id_.name == "m"] == ["1"]
 
@@ -192,6 +192,60 @@ async def test_a_change_may_name_the_revision_that_it_is_made_on(tmp_path):
             other.engine.catalogue.set_label("m", "canary", "1")
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("first_names_it", [True, False])
+async def test_of_two_changes_on_one_revision_the_second_is_refused(
+    first_names_it, is_shared, tmp_path
+):
+    """Also through one gateway at a time, whether the first is written or still in work."""
+    async with gateways(tmp_path, count=1) as (one,):
+        one.keeper.is_shared = is_shared
+        known = one.keeper.revision
+        is_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def first():
+            async with one.changing(known if first_names_it else None):
+                is_begun.set()
+                await may_end.wait()
+                await one.engine.deploy(version("1"))
+
+        async def second():
+            async with one.changing(known):
+                raise AssertionError("not reached")
+
+        changing = asyncio.create_task(first())
+        await is_begun.wait()
+        with pytest.raises(ChangeInWork, match="send the change again"):
+            await second()
+        may_end.set()
+        refused = 0
+        while not changing.done():
+            with pytest.raises((ChangeInWork, StaleRevision)):
+                await second()
+            refused += 1
+            await asyncio.sleep(0)
+        await changing
+        with pytest.raises(StaleRevision):
+            await second()
+        assert refused
+        assert one.keeper.revision == known + 1
+
+
+async def test_a_change_in_work_is_refused_with_one_that_is_undone(tmp_path):
+    """It was undone in part with it: the client of each is told, and neither is in force."""
+    async with gateways(tmp_path) as (one, other):
+        with pytest.raises(StaleRevision):
+            async with other.changing():
+                await other.engine.deploy(version("3"))
+                with pytest.raises(StaleRevision):
+                    async with other.changing():
+                        await other.engine.deploy(version("2"))
+                        await deploy(one, version("1"))
+                other.engine.catalogue.set_label("m", "canary", "1")
+        assert seen(other) == seen(one)
+        assert [id_.version for id_ in other.engine.models() if id_.name == "m"] == ["1"]
+
+
 async def test_a_version_that_cannot_be_loaded_here_stays_recorded(tmp_path):
     """It is listed as failed, and the record keeps it for the others."""
     async with gateways(tmp_path) as (one, other):
@@ -209,15 +263,119 @@ async def test_a_version_that_cannot_be_loaded_here_stays_recorded(tmp_path):
         records.close()
 
 
+class BrokenHome(FakeHome):
+    """A home where replicas may not start, by an error or by a fault of the program."""
+
+    error = None
+
+    async def start(self, *words, **more):
+        if self.error is not None:
+            raise self.error
+        return await super().start(*words, **more)
+
+
+@pytest.mark.parametrize("error", [ReplicaStartFailed("oom", "no memory"), ZeroDivisionError()])
+async def test_what_one_gateway_cannot_do_stays_recorded(error, tmp_path):
+    """Its own changes do not take back the others': replicas, a version in the place of another."""
+    homes = (FakeHome(), BrokenHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        await deploy(one, version("1"))
+        await other.keeper.follow()
+        homes[1].error = error
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"replica.count": 6}))
+        await deploy(one, version("2"))
+        async with one.changing():
+            await one.engine.withdraw("m", "1")
+        app = {"input_type": "bytes", "default_output": "no", "latency_slo_micros": 50_000}
+        await command(one, "add_app", name="a", **app)
+        await other.keeper.follow()
+        assert other.engine.settings.replica.count == 3
+        assert ModelId("m", "1") in other.engine.models()
+        assert [app.name for app in other.applications.all()] == ["a"]
+        before = seen(one)
+        async with other.changing():
+            await other.engine.apply(other.engine.settings.with_changes({"batching.max_size": 3}))
+        await command(other, "add_app", name="b", **app)
+        await one.keeper.follow()
+        assert one.engine.settings.batching.max_size == 3
+        assert one.engine.settings.replica.count == 6
+        assert seen(one)["entries"] == before["entries"]
+        assert [app.name for app in one.applications.all()] == ["a", "b"]
+        homes[1].error = None
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 4}))
+            await one.engine.redeploy(version("2", description="better"))
+        await other.keeper.follow()
+        assert seen(other) == seen(one)
+
+
+class HookedHome(FakeHome):
+    """A home that calls a function whenever a replica starts."""
+
+    def __init__(self):
+        super().__init__()
+        self.starting = lambda: None
+
+    async def start(self, *words, **more):
+        self.starting()
+        return await super().start(*words, **more)
+
+
+async def test_a_change_in_work_is_refused_if_the_same_is_followed_meanwhile(tmp_path):
+    """It would be in force on one gateway and not in the record, and nobody would be told."""
+    homes = (FakeHome(), HookedHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        await deploy(one, version("1"))
+        await other.keeper.follow()
+        labels = other.engine.catalogue
+        with pytest.raises(StaleRevision):
+            async with other.changing():
+                async with one.changing():
+                    one.engine.catalogue.set_label("m", "canary", "1")
+                    await one.engine.deploy(dataclasses.replace(ECHO, name="n"))
+                homes[1].starting = lambda: labels.set_label("m", "late", "1")
+                settings = other.engine.settings.with_changes({"batching.max_size": 3})
+                async with other.changing():  # meets what the other gateway has written
+                    await other.engine.apply(settings)
+        assert labels.entry("m").labels == {"canary": "1"}
+        await one.keeper.follow()
+        assert seen(one) == seen(other)
+
+
+async def test_what_one_gateway_cannot_do_may_be_changed_there(tmp_path):
+    """Then the change holds for all, also when it returns to what was in force before."""
+    homes = (FakeHome(), BrokenHome())
+    async with gateways(tmp_path, homes=homes) as (one, other):
+        homes[1].error = ReplicaStartFailed("oom", "no memory")
+        async with one.changing():
+            await one.engine.apply(one.engine.settings.with_changes({"replica.count": 6}))
+        await other.keeper.follow()
+        for count in (2, 3):
+            async with other.changing():
+                await other.engine.apply(
+                    other.engine.settings.with_changes({"replica.count": count})
+                )
+            await one.keeper.follow()
+            assert one.engine.settings.replica.count == count
+
+
 async def test_a_change_without_the_record_is_not_made(tmp_path, redis):
     """While Redis is away the server goes on as it is."""
     process, url = redis
     async with gateways(tmp_path, url) as (one, _):
-        process.kill()
-        process.wait(10)
+        before = seen(one)
+        with pytest.raises(NotReady, match=r"is undone, because .* cannot be read"):
+            async with one.changing():
+                await one.engine.deploy(version("1"))
+                await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 3}))
+                await one.engine.withdraw("echo", "1")
+                process.kill()
+                process.wait(10)
+        assert seen(one) == before
         with pytest.raises(NotReady, match="cannot be read"):
             await deploy(one, version("1"))
-        assert [id_.name for id_ in one.engine.models()] == ["echo"]
+        assert seen(one) == before
 
 
 @pytest.mark.parametrize(("count", "replicas"), [*itertools.product((1, 2, 3, 8), (1, 2, 7, 16))])
