@@ -121,6 +121,7 @@ def test_a_study_goes_on_and_a_second_hub_is_refused(url: str, tmp_path: pathlib
 
 
 def test_a_server_that_is_away_is_one_line() -> None:
+    pytest.importorskip("psycopg", reason="it is an extra")
     with pytest.raises(StorageFailed, match="check its space, permissions and address") as caught:
         reopened("any", "postgresql://u:secret@127.0.0.1:1/db")
     assert "secret" not in str(caught.value)
