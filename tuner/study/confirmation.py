@@ -3,20 +3,17 @@
     study and URL -> same model and configuration? -> evaluations -> against the study's own
 
 The server is left as it is. The figures may also come from `tune load --json`, which ran where this
-command cannot (`read_loads`).
+command cannot (`measured_loads`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from serving.system import user_files
 from tuner.advice import Advice, advise, of_trial, why_nothing
 from tuner.engines.description import UrlEngine
 from tuner.errors import TunerError, UsageError
@@ -28,18 +25,18 @@ from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
 from tuner.settings.target import SPAWNERS
+from tuner.settings.workload import RATE
 from tuner.store.run_folder import RunFolder
-from tuner.study import served_identity, study_files, targets, verification
+from tuner.study import measured_loads, served_identity, study_files, targets, verification
 from tuner.study.interruption import resumable, resume_command
+from tuner.study.measured_loads import Load
 from tuner.study.preparation import make_evaluator, needs_of
 from tuner.study.progress import Terminal
 from tuner.study.served_identity import ServedIdentity
 from tuner.values.confirmation import Confirmation
 from tuner.values.measurement import Measurement
-from tuner.values.plain import parse
 from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.study_record import StudyRecord
-from tuner.values.trial import OK
 
 EXPORT = "export"
 CONNECT_S = 2.0
@@ -49,7 +46,6 @@ LOST = 2
 """Number of evaluations in succession that fail before the rest is given up."""
 OF_RESOURCES = frozenset({"cpu", "memory", "energy", "cost"})
 """Objectives that need the server's processes, which are not this machine's."""
-MAX_BYTES = 64 << 20
 NOT_REACHED = ServedIdentity(
     checked=(), unchecked=("the model", "the configuration", served_identity.LIMITS)
 )
@@ -104,7 +100,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
     """
     found = find(spec.folder, storage=spec.storage, trial=spec.trial)
     repeats = spec.repeats or found.repeats
-    loads = None if spec.loads is None else read_loads(spec.loads)
+    loads = None if spec.loads is None else _read_loads(found, spec.loads)
     engine = None
     identity = NOT_REACHED
     if spec.url is not None:
@@ -123,15 +119,15 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         with resumable(None):
             evaluations = _measure(found, engine, repeats, terminal)
     else:
-        evaluations = _judged(loads, found.settings)
+        evaluations = loads
     compared = statistics.compare_unpaired(
         found.measured,
-        [one.measurement for one in evaluations if one.measurement is not None],
+        _measurements(evaluations),
         objective=found.objective,
         margin=spec.margin,
     )
-    failed = sum(one.measurement is None for one in evaluations)
-    lost = f" {failed} of {len(evaluations)} evaluations here failed." if failed else ""
+    failures = _failures(evaluations)
+    lost = f" {failures}." if failures else ""
     result = Confirmation(
         where=spec.url or f"measured elsewhere ({spec.loads})",
         measured_at=time.time(),
@@ -245,45 +241,26 @@ def _measure(
             ).evaluations
 
 
-def read_loads(path: pathlib.Path) -> list[Measurement]:
-    """Read the output of one or more runs of `tune load --json`, and ignore other lines.
-
-    Raises:
-        UsageError: the file is unreadable, or holds no measurement.
-    """
-    try:
-        text = user_files.text(path, max_bytes=MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"--measured {path}: {reason}") from error
-    found = list(_loads(text))
-    if not found:
+def _read_loads(found: ConfirmedStudy, path: pathlib.Path) -> Sequence[RoundEvaluation]:
+    if found.objective == RATE:
         raise UsageError(
-            f"--measured {path}: holds no measurement, expected the output of `tune load --json`, "
-            "as of the job that `tune confirm --job` prints"
+            f"--measured {path}: the study searched the highest rate, which one load does not; use --url"
         )
-    return found
+    load = Load.of_study(found.record, found.settings)
+    return measured_loads.read(path, role=EXPORT, load=load, needs=needs_of(found.settings))
 
 
-def _loads(text: str) -> Iterator[Measurement]:
-    names = {field.name for field in dataclasses.fields(Measurement)}
-    for line in text.splitlines():
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(data, dict) and data.keys() >= {"requests", "blocks", "noise"}:
-            own: dict[str, Any] = {name: data[name] for name in data.keys() & names}
-            if own.get("p99_ms") is None:  # `tune load` hides a p99 of too few requests
-                own["p99_ms"] = own["p95_ms"]
-            yield parse(Measurement, own)
+def _measurements(evaluations: Sequence[RoundEvaluation]) -> list[Measurement]:
+    """Return the measurements, or raise TunerError if too few evaluations worked."""
+    worked = [one.measurement for one in evaluations if one.measurement is not None]
+    if len(worked) < statistics.MIN_EVALUATIONS and (failures := _failures(evaluations)):
+        raise TunerError(f"too few evaluations to compare: {failures}")
+    return worked
 
 
-def _judged(loads: Sequence[Measurement], settings: StudySettings) -> Sequence[RoundEvaluation]:
-    needs = needs_of(settings)
-    judged = []
-    for one in loads:
-        outcome = needs.outcome_of(one)
-        measured = one if outcome.status == OK.status else None
-        judged.append(RoundEvaluation(role=EXPORT, outcome=outcome, measurement=measured))
-    return judged
+def _failures(evaluations: Sequence[RoundEvaluation]) -> str | None:
+    """Return how many evaluations failed, and why the first of them did, or None if none did."""
+    failed = [one.outcome.reason for one in evaluations if one.measurement is None]
+    if not failed:
+        return None
+    return f"{len(failed)} of {len(evaluations)} evaluations here failed: {failed[0]}"

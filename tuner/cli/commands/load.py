@@ -200,9 +200,9 @@ def _make_result(
     )
     if not measurement.has_p99:
         notes.append(f"no p99: {tail_latency.too_few(measurement)}")
-    is_served = not result.fell_behind
+    problems = []
     if result.fell_behind:
-        notes.append(
+        problems.append(
             f"the server fell behind by {formatting.percent(result.fell_behind)} of the "
             "requests that were due: it is overloaded, and latencies grow with the "
             "measured time"
@@ -212,18 +212,23 @@ def _make_result(
     if measurement.errors:
         finished = measurement.requests + measurement.errors
         share = measurement.errors / finished
-        notes.append(_failure_text(result, measurement.errors, finished, is_open=is_open))
+        failures = _failure_text(result, measurement.errors, finished, is_open=is_open)
         if share > MAX_ERROR_SHARE:
-            is_served = False
-            notes.append(
+            problems.append(failures)
+            problems.append(
                 f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: "
                 "errors are often faster than responses, so the other figures mean little"
             )
+        else:
+            notes.append(failures)
+    notes += problems
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
     return CommandResult(
-        text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1
+        text=text,
+        data={**_data(measurement, plan, notes), "problems": problems},
+        exit_code=1 if problems else 0,
     )
 
 
