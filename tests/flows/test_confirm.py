@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import socket
 from collections.abc import Iterator
 
@@ -112,6 +113,30 @@ def test_loads_that_ran_elsewhere_are_judged(folder: pathlib.Path, server: Luthi
     (folder / "loads.jsonl").write_text("\n".join(map(json.dumps, slower)), encoding="utf-8")
     worse = confirm(folder, "--measured", "loads.jsonl", "--margin", "0.9")
     assert worse.code in {EXIT_CODES["worse"], EXIT_CODES["undecided"]}  # two vary much
+
+
+def test_what_the_load_cannot_see_is_not_checked_and_constraints_are(
+    folder: pathlib.Path, server: LuthierProcess
+) -> None:
+    """A second objective of the server's processes is left out; a violated constraint is worse."""
+    other = folder / "costs" / "s"
+    shutil.copytree(folder / "runs" / "s", other)
+    settings = (other / "settings.yaml").read_text(encoding="utf-8")
+    study = yaml.safe_load(settings)
+    study["measurement"]["objective"] = "mean,cpu"
+    study["measurement"]["constraints"] = ["mean_ms <= 0.01", "peak_memory_mb <= 500"]
+    head = settings.partition("\n")[0]
+    (other / "settings.yaml").write_text(f"{head}\n{yaml.safe_dump(study)}", encoding="utf-8")
+    done = confirm(folder, "--runs-dir", "costs", "--url", url_of(server), *WIDE, "--json")
+    assert done.code == EXIT_CODES["worse"], done.err
+    found = json.loads(done.out)["confirmation"]
+    assert [one["outcome"]["status"] for one in found["evaluations"]] == ["ok", "ok"]
+    assert found["unchecked"][-2:] == [
+        "the objective cpu",
+        "the constraint peak_memory_mb <= 500",
+    ]
+    assert found["text"].startswith("Worse than in the study: mean of ")
+    assert " is above the limit of 0.01 ms (--constraint); mean latency " in found["text"]
 
 
 def test_the_job_sends_the_load_of_the_study(folder: pathlib.Path, server: LuthierProcess) -> None:

@@ -21,6 +21,7 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.export import provenance
 from tuner.measurement import confirmation as statistics
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
@@ -30,7 +31,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.study import measured_loads, served_identity, study_files, targets, verification
 from tuner.study.interruption import resumable, resume_command
 from tuner.study.measured_loads import Load
-from tuner.study.preparation import make_evaluator, needs_of
+from tuner.study.preparation import make_evaluator
 from tuner.study.progress import Terminal
 from tuner.study.served_identity import ServedIdentity
 from tuner.values.confirmation import Confirmation
@@ -44,8 +45,6 @@ LEAST_REPEATS = 6
 """Number of evaluations if the study has fewer, as when its default is the best."""
 LOST = 2
 """Number of evaluations in succession that fail before the rest is given up."""
-OF_RESOURCES = frozenset({"cpu", "memory", "energy", "cost"})
-"""Objectives that need the server's processes, which are not this machine's."""
 NOT_REACHED = ServedIdentity(
     checked=(), unchecked=("the model", "the configuration", served_identity.LIMITS)
 )
@@ -85,6 +84,20 @@ class ConfirmedStudy:
         return self.settings.measurement.first
 
     @property
+    def needs(self) -> EvaluationRequirements:
+        """What each evaluation of the export must measure, of what the load can see."""
+        limits = self.settings.measurement.limits
+        seen = tuple(limit for limit in limits if not limit.of.is_of_server)
+        return EvaluationRequirements(objective=self.objective, limits=seen)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What of the study is not judged: its second objective, and what the load cannot see."""
+        second, limits = self.settings.measurement.second, self.settings.measurement.limits
+        unseen = [f"the constraint {limit.text}" for limit in limits if limit.of.is_of_server]
+        return (*(() if second is None else (f"the objective {second}",)), *unseen)
+
+    @property
     def repeats(self) -> int:
         """Number of evaluations of the export: as many as the study has, or a few if it has fewer."""
         return max(LEAST_REPEATS, len(self.measured))
@@ -113,7 +126,8 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
             admin_url=spec.admin_url,
         )
         terminal.say(f"the same as in the study: {'; '.join(identity.checked) or 'nothing known'}")
-    terminal.say(f"not checked: {'; '.join(identity.unchecked)}", style="yellow")
+    unchecked = (*identity.unchecked, *found.unseen)
+    terminal.say(f"not checked: {'; '.join(unchecked)}", style="yellow")
     if loads is None:
         assert engine is not None, "checked by the command"
         with resumable(None):
@@ -124,6 +138,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         found.measured,
         _measurements(evaluations),
         objective=found.objective,
+        limits=found.needs.limits,
         margin=spec.margin,
     )
     failures = _failures(evaluations)
@@ -140,7 +155,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         margin=spec.margin,
         evaluations=tuple(evaluations),
         checked=identity.checked,
-        unchecked=identity.unchecked,
+        unchecked=unchecked,
         text=f"{compared.text}{lost}",
     )
     with spec.folder.hold_lock():
@@ -168,7 +183,7 @@ def find(folder: RunFolder, *, storage: str | None, trial: int | None) -> Confir
     advice = advise(record) if trial is None else of_trial(record, trial)
     if advice is None:
         raise UsageError(f"study {folder.name} recommends nothing: {why_nothing(record)}")
-    if settings.measurement.first in OF_RESOURCES:
+    if settings.measurement.first in objectives.OF_SERVER:
         raise UsageError(
             f"study {folder.name} has the objective {settings.measurement.first}, which the "
             "load cannot see: it is of the server's processes"
@@ -237,7 +252,7 @@ def _measure(
         evaluator.stream = 1  # as the verification's first round
         with InterleavedRounds.open(evaluator, {EXPORT: arm}, latency_s=slowest_s) as source:
             return verification.alternate(
-                source, rounds=repeats, needs=needs_of(settings), report=report
+                source, rounds=repeats, needs=found.needs, report=report
             ).evaluations
 
 
@@ -247,7 +262,7 @@ def _read_loads(found: ConfirmedStudy, path: pathlib.Path) -> Sequence[RoundEval
             f"--measured {path}: the study searched the highest rate, which one load does not; use --url"
         )
     load = Load.of_study(found.record, found.settings)
-    return measured_loads.read(path, role=EXPORT, load=load, needs=needs_of(found.settings))
+    return measured_loads.read(path, role=EXPORT, load=load, needs=found.needs)
 
 
 def _measurements(evaluations: Sequence[RoundEvaluation]) -> list[Measurement]:
