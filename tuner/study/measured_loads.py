@@ -33,6 +33,8 @@ class Load:
     rate_per_s: float | None
     arrivals: str | None
     client_batch: int
+    deadline_ms: float | None = None
+    """Deadline within which responses count as goodput, or None if that is not counted."""
 
     @classmethod
     def of_study(cls, record: StudyRecord, settings: StudySettings) -> Load:
@@ -43,6 +45,7 @@ class Load:
             rate_per_s=record.rate_per_s,
             arrivals=None if record.rate_per_s is None else spread,
             client_batch=record.client_batch,
+            deadline_ms=settings.measurement.deadline_ms,
         )
 
     @classmethod
@@ -53,13 +56,18 @@ class Load:
             rate_per_s=measurement.rate_per_s,
             arrivals=data["arrivals"],
             client_batch=measurement.client_batch,
+            deadline_ms=data["slo_ms"],
         )
 
-    def is_like(self, other: Load) -> bool:
-        """Whether both are the same, but for how a rate is written."""
-        rates = (self.rate_per_s or 0.0, other.rate_per_s or 0.0)
-        others = dataclasses.replace(other, rate_per_s=self.rate_per_s)
-        return self == others and math.isclose(*rates, rel_tol=1e-6)
+    def is_as(self, wanted: Load) -> bool:
+        """Whether it is what is wanted, but for how a rate is written and a deadline too many."""
+        if wanted.deadline_ms not in (None, self.deadline_ms):
+            return False
+        rates = (self.rate_per_s or 0.0, wanted.rate_per_s or 0.0)
+        other = dataclasses.replace(
+            wanted, rate_per_s=self.rate_per_s, deadline_ms=self.deadline_ms
+        )
+        return self == other and math.isclose(*rates, rel_tol=1e-6)
 
     @property
     def text(self) -> str:
@@ -68,7 +76,8 @@ class Load:
         if self.rate_per_s is not None:
             words = f"{rate_in_words(self.rate_per_s)} ({self.arrivals} arrivals, at most {words})"
         items = "1 item" if self.client_batch == 1 else f"{self.client_batch} items"
-        return f"{words}, {items} in each request"
+        deadline = "" if self.deadline_ms is None else f", a deadline of {self.deadline_ms:g} ms"
+        return f"{words}, {items} in each request{deadline}"
 
 
 def read(
@@ -120,7 +129,7 @@ def _judge(
         raise UsageError(
             f"{where}: is not a whole line of `tune load --json` of this version ({error!r})"
         ) from error
-    if not sent.is_like(load):
+    if not sent.is_as(load):
         raise UsageError(
             f"{where}: the load was {sent.text}, expected the study's, {load.text}; measure it "
             "anew, as with the job of `tune confirm --job`"

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes import studies
 from tuner.errors import UsageError
 from tuner.measurement.outcome import EvaluationRequirements
+from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.study import measured_loads
@@ -30,7 +31,8 @@ def line_of(load: Load = LOAD, **changes: Any) -> str:
     plain = dataclasses.replace(
         MEASURED, rate_per_s=load.rate_per_s, client_batch=load.client_batch
     ).as_json()
-    told = {"concurrency": load.concurrency, "arrivals": load.arrivals}
+    told: dict[str, Any] = {"concurrency": load.concurrency, "arrivals": load.arrivals}
+    told["slo_ms"] = load.deadline_ms
     return json.dumps({**told, **plain, "problems": [], "exit_code": 0, **changes})
 
 
@@ -82,17 +84,32 @@ def test_another_load_is_refused(tmp_path: pathlib.Path, sent: Load, said: str) 
 
 def test_other_arrivals_and_another_rate_are_other_loads() -> None:
     """A rate that is written with fewer digits is the same."""
-    assert OPEN.is_like(dataclasses.replace(OPEN, rate_per_s=33.33333333))
-    assert not OPEN.is_like(dataclasses.replace(OPEN, rate_per_s=33.4))
-    assert not OPEN.is_like(dataclasses.replace(OPEN, arrivals="burst"))
-    assert not OPEN.is_like(dataclasses.replace(OPEN, rate_per_s=None))
+    assert OPEN.is_as(dataclasses.replace(OPEN, rate_per_s=33.33333333))
+    assert not OPEN.is_as(dataclasses.replace(OPEN, rate_per_s=33.4))
+    assert not OPEN.is_as(dataclasses.replace(OPEN, arrivals="burst"))
+    assert not OPEN.is_as(dataclasses.replace(OPEN, rate_per_s=None))
+
+
+def test_goodput_needs_the_deadline_of_the_study() -> None:
+    """Without goodput a deadline changes nothing."""
+    late = dataclasses.replace(LOAD, deadline_ms=50.0)
+    assert late.is_as(LOAD)
+    assert late.is_as(late)
+    assert not LOAD.is_as(late)
+    assert not dataclasses.replace(late, deadline_ms=40.0).is_as(late)
+    assert late.text == "concurrency 20, 1 item in each request, a deadline of 50 ms"
 
 
 def test_the_load_of_a_study_is_that_of_its_settings() -> None:
     """Of a closed loop, and of an open one, whose connections have a default."""
     record = studies.study(trials=12)
     closed = StudySettings(target=TargetSettings(model="resnet", concurrency=20))
-    assert Load.of_study(dataclasses.replace(record, concurrency=20), closed) == LOAD
+    record = dataclasses.replace(record, concurrency=20)
+    assert Load.of_study(record, closed) == LOAD
+    for objective, deadline_ms in (("goodput", 50.0), ("mean", None)):
+        measurement = MeasurementSettings(objective=objective, slo_ms=50.0)
+        asked = dataclasses.replace(closed, measurement=measurement)
+        assert Load.of_study(record, asked).deadline_ms == deadline_ms
     target = TargetSettings(model="resnet", rate=100 / 3, client_batch=4)
     record = dataclasses.replace(record, concurrency=500, rate_per_s=100 / 3, client_batch=4)
     assert Load.of_study(record, StudySettings(target=target)) == OPEN
