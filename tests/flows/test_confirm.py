@@ -16,6 +16,7 @@ from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE
 from tests.fakes.commands import Done, tune
 from tuner.cli.commands.confirm import EXIT_CODES
 from tuner.launching.engine_process import LuthierProcess
+from tuner.store.run_folder import RunFolder
 from tuner.values.configuration import Configuration
 
 LIMITED = manager.probe()
@@ -198,6 +199,15 @@ def test_two_kinds_of_limits_are_refused(folder: pathlib.Path) -> None:
     done = tune(folder, *LOAD, "--for", "compose", "--limits", "each")
     assert done.code == 2
     assert "--for compose: limits the whole server, so --limits each is not allowed" in done.err
+
+
+def test_a_study_that_runs_is_not_confirmed(folder: pathlib.Path, server: LuthierProcess) -> None:
+    """Refused before anything is measured; without it, others may hold the study meanwhile."""
+    with RunFolder(folder / "runs", "s").hold_lock():
+        done = confirm(folder, "--url", url_of(server), *WIDE)
+    assert done.code == 1
+    assert "study 's' is in use by process" in done.err
+    assert "the same as in the study" not in done.err
 
 
 def test_an_unfinished_study_has_nothing_to_confirm(folder: pathlib.Path) -> None:

@@ -98,6 +98,13 @@ class ConfirmedStudy:
         return (*(() if second is None else (f"the objective {second}",)), *unseen)
 
     @property
+    def remark(self) -> str | None:
+        """What to bear in mind about the study's side, or None."""
+        if provenance.is_verified(self.record, self.advice.configuration):
+            return None
+        return "The study's figures are of its search, which flatter a selected configuration."
+
+    @property
     def repeats(self) -> int:
         """Number of evaluations of the export: as many as the study has, or a few if it has fewer."""
         return max(LEAST_REPEATS, len(self.measured))
@@ -108,10 +115,12 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
 
     Raises:
         UsageError: the study or the server is not what was meant; nothing is saved.
+        StudyBusy: another process runs the study; nothing was measured.
         TunerError: the server cannot be measured.
         Interrupted: a signal arrived; nothing was saved.
     """
-    found = find(spec.folder, storage=spec.storage, trial=spec.trial)
+    with spec.folder.hold_lock():  # only for a moment: nothing is measured of a study that runs
+        found = find(spec.folder, storage=spec.storage, trial=spec.trial)
     repeats = spec.repeats or found.repeats
     loads = None if spec.loads is None else _read_loads(found, spec.loads)
     engine = None
@@ -142,7 +151,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         margin=spec.margin,
     )
     failures = _failures(evaluations)
-    lost = f" {failures}." if failures else ""
+    lost = None if failures is None else f"{failures}."
     result = Confirmation(
         where=spec.url or f"measured elsewhere ({spec.loads})",
         measured_at=time.time(),
@@ -156,7 +165,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         evaluations=tuple(evaluations),
         checked=identity.checked,
         unchecked=unchecked,
-        text=f"{compared.text}{lost}",
+        text=" ".join(filter(None, (compared.text, found.remark, lost))),
     )
     with spec.folder.hold_lock():
         study_files.add_confirmation(spec.folder, result)
