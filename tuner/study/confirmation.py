@@ -45,6 +45,8 @@ LEAST_REPEATS = 6
 """Number of evaluations if the study has fewer, as when its default is the best."""
 LOST = 2
 """Number of evaluations in succession that fail before the rest is given up."""
+SAVE_WAIT_S = 10.0
+"""Time to wait for another process that saves to the study, so that no measurement is lost to it."""
 NOT_REACHED = ServedIdentity(
     checked=(), unchecked=("the model", "the configuration", served_identity.LIMITS)
 )
@@ -167,7 +169,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         unchecked=unchecked,
         text=" ".join(filter(None, (compared.text, found.remark, lost))),
     )
-    with spec.folder.hold_lock():
+    with spec.folder.hold_lock(wait_s=SAVE_WAIT_S):
         study_files.add_confirmation(spec.folder, result)
     return result
 
