@@ -1,4 +1,5 @@
-# The tuner: `tune load` and `tune confirm` beside a server, as in the Job that `tune confirm --job` prints.
+# The tuner's load generator: `tune load` beside a server, as in the Job that `tune confirm --job` prints. It holds what
+# that command imports; `tune confirm` needs the study, where its whole installation is.
 #
 # Built by `make images RUNTIMES=tune` from a wheelhouse, without network. BASE is any image with `python3` (3.11 or
 # newer) and glibc; it needs no pip. Studies of a server need the machine, and are not run in a container.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import socket
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE
 from tests.fakes.commands import Done, tune
 from tuner.cli.commands.confirm import EXIT_CODES
 from tuner.launching.engine_process import LuthierProcess
+from tuner.store.run_folder import RunFolder
 from tuner.values.configuration import Configuration
 
 LIMITED = manager.probe()
@@ -114,6 +116,30 @@ def test_loads_that_ran_elsewhere_are_judged(folder: pathlib.Path, server: Luthi
     assert worse.code in {EXIT_CODES["worse"], EXIT_CODES["undecided"]}  # two vary much
 
 
+def test_what_the_load_cannot_see_is_not_checked_and_constraints_are(
+    folder: pathlib.Path, server: LuthierProcess
+) -> None:
+    """A second objective of the server's processes is left out; a violated constraint is worse."""
+    other = folder / "costs" / "s"
+    shutil.copytree(folder / "runs" / "s", other)
+    settings = (other / "settings.yaml").read_text(encoding="utf-8")
+    study = yaml.safe_load(settings)
+    study["measurement"]["objective"] = "mean,cpu"
+    study["measurement"]["constraints"] = ["mean_ms <= 0.01", "peak_memory_mb <= 500"]
+    head = settings.partition("\n")[0]
+    (other / "settings.yaml").write_text(f"{head}\n{yaml.safe_dump(study)}", encoding="utf-8")
+    done = confirm(folder, "--runs-dir", "costs", "--url", url_of(server), *WIDE, "--json")
+    assert done.code == EXIT_CODES["worse"], done.err
+    found = json.loads(done.out)["confirmation"]
+    assert [one["outcome"]["status"] for one in found["evaluations"]] == ["ok", "ok"]
+    assert found["unchecked"][-2:] == [
+        "the objective cpu",
+        "the constraint peak_memory_mb <= 500",
+    ]
+    assert found["text"].startswith("Worse than in the study: mean of ")
+    assert " is above the limit of 0.01 ms (--constraint); mean latency " in found["text"]
+
+
 def test_the_job_sends_the_load_of_the_study(folder: pathlib.Path, server: LuthierProcess) -> None:
     """The command in the manifest is one that runs, and loads as the study did."""
     done = confirm(folder, "--job", "--url", url_of(server), "--repeats", "3")
@@ -128,7 +154,9 @@ def test_the_job_sends_the_load_of_the_study(folder: pathlib.Path, server: Luthi
     assert ran.code == 0, ran.err
     measured = json.loads(ran.out)
     assert measured["concurrency"] == 4
-    assert measured["seconds"] == pytest.approx(0.4, rel=0.2)
+    asked_s = float(words[words.index("--seconds") + 1])
+    assert measured["seconds"] == pytest.approx(asked_s, rel=0.2)
+    assert asked_s >= 0.4
 
 
 def test_another_server_is_refused(folder: pathlib.Path, server: LuthierProcess) -> None:
@@ -171,6 +199,15 @@ def test_two_kinds_of_limits_are_refused(folder: pathlib.Path) -> None:
     done = tune(folder, *LOAD, "--for", "compose", "--limits", "each")
     assert done.code == 2
     assert "--for compose: limits the whole server, so --limits each is not allowed" in done.err
+
+
+def test_a_study_that_runs_is_not_confirmed(folder: pathlib.Path, server: LuthierProcess) -> None:
+    """Refused before anything is measured; without it, others may hold the study meanwhile."""
+    with RunFolder(folder / "runs", "s").hold_lock():
+        done = confirm(folder, "--url", url_of(server), *WIDE)
+    assert done.code == 1
+    assert "study 's' is in use by process" in done.err
+    assert "the same as in the study" not in done.err
 
 
 def test_an_unfinished_study_has_nothing_to_confirm(folder: pathlib.Path) -> None:

@@ -87,7 +87,9 @@ def test_kubernetes_takes_the_job_that_confirms_an_export(version):
     """Strictly, and whatever the names of study and shapes are."""
     study = study_of()
     target = TargetSettings(model="resnet", rate=20.0, shape=("image=3x32x$(HOME)",))
-    text = confirmation_job.manifest(study, target, MeasurementSettings(), url=None, repeats=3)
+    text = confirmation_job.manifest(
+        study, target, MeasurementSettings(), url=None, repeats=3, seconds=0.6
+    )
     validate(yaml.safe_load(text), version, strict=True)
 
 

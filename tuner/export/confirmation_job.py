@@ -6,6 +6,7 @@ Source: the Kubernetes API, batch/v1.
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Any
 
@@ -16,15 +17,21 @@ from tuner.errors import UsageError
 from tuner.export import container, provenance, yaml_text
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.target import TargetSettings
-from tuner.settings.workload import RATE
+from tuner.settings.workload import RATE, is_trace
 from tuner.values.study_record import StudyRecord
 
 IMAGE = f"luthier-tune:{__version__}"
 """Image that `make images RUNTIMES=tune` builds."""
 CPU, MEMORY_MB = 1, 1024
-"""A load generator keeps one core busy at most."""
+"""Of one process of the load generator, which keeps one core busy at most."""
+CLIENT_MB = 256
+"""Memory of each further process of the load generator."""
 SLACK_S = 60.0
-"""Time for the start and the warm-up of each evaluation, before the Job is given up."""
+"""Time for the start of each evaluation and for settling, before the Job is given up."""
+TIMEOUTS = 4
+"""Timeouts of a request that a warm-up of three round trips and an end take at most."""
+SLOWER = 10.0
+"""Factor by which a given number of requests may take longer than in the study."""
 OWN_SAMPLE = "the model's own sample"
 
 
@@ -35,12 +42,14 @@ def manifest(
     *,
     url: str | None,
     repeats: int,
+    seconds: float,
 ) -> str:
     """Return the manifest as YAML.
 
     Args:
         url: address of the server in the cluster; None for the Service of the export.
         repeats: number of evaluations.
+        seconds: length of the study's longest evaluation of the configuration.
 
     Raises:
         UsageError: the load needs a file of this machine, or searches for its rate.
@@ -48,10 +57,16 @@ def manifest(
     _check(record, target, measurement)
     name = container.name_of(record)
     where = url or f"http://{name}:{container.PORT}"
-    load = shlex.join(["python3", "-m", "tuner", *_load(record, target, measurement, where)])
+    load = shlex.join(
+        ["python3", "-m", "tuner", *_load(record, target, measurement, where, seconds)]
+    )
+    seed = ' --seed "$i"' if target.is_open else ""  # other arrivals in each evaluation
     header = f'${{{TOKEN_VARIABLE}:+--header "Authorization: Bearer ${TOKEN_VARIABLE}"}}'
-    script = f"for i in $(seq {repeats}); do {load} {header}; done"
-    resources: dict[str, Any] = {"cpu": str(CPU), "memory": f"{MEMORY_MB}Mi"}
+    # A load that fails is a figure too, which `tune confirm` counts.
+    script = f"for i in $(seq {repeats}); do {load}{seed} {header}; done; true"
+    clients = measurement.load_clients
+    memory_mb = MEMORY_MB + CLIENT_MB * (clients - 1)
+    resources: dict[str, Any] = {"cpu": str(CPU * clients), "memory": f"{memory_mb}Mi"}
     token = {"name": f"{name}-token", "key": "token", "optional": True}
     loader = {
         "name": "load",
@@ -71,7 +86,7 @@ def manifest(
         "env": [{"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": token}}],
     }
     labels = {"app.kubernetes.io/name": f"{name}-confirm"}
-    deadline_s = round(repeats * (measurement.measured_s + measurement.warmup_s + SLACK_S))
+    deadline_s = math.ceil(repeats * _longest_s(measurement, seconds))
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -115,6 +130,8 @@ def _check(record: StudyRecord, target: TargetSettings, measurement: Measurement
     file = target.payload or next(
         (one for one in (*target.shape, *target.values) if "@" in one), None
     )
+    if is_trace(target.arrivals):
+        file = target.arrivals
     if file is not None or (own and record.target not in bundled.names()):
         what = file or OWN_SAMPLE
         raise UsageError(
@@ -122,8 +139,24 @@ def _check(record: StudyRecord, target: TargetSettings, measurement: Measurement
         )
 
 
+def _seconds(measurement: MeasurementSettings, seconds: float) -> float:
+    """Return the seconds to measure: as in the study, which measures longer for a p99."""
+    return max(measurement.measured_s, round(seconds, 1))
+
+
+def _longest_s(measurement: MeasurementSettings, seconds: float) -> float:
+    """Return the time that one evaluation may take."""
+    is_counted = measurement.requests is not None
+    measured_s = SLOWER * seconds if is_counted else _seconds(measurement, seconds)
+    return measurement.warmup_s + measured_s + TIMEOUTS * measurement.timeout_s + SLACK_S
+
+
 def _load(
-    record: StudyRecord, target: TargetSettings, measurement: MeasurementSettings, url: str
+    record: StudyRecord,
+    target: TargetSettings,
+    measurement: MeasurementSettings,
+    url: str,
+    seconds: float,
 ) -> list[str]:
     words = ["load", url, "--model", record.model, "--json"]
     options: list[tuple[str, object]] = [
@@ -132,9 +165,11 @@ def _load(
         ("--arrivals", target.arrivals),
         ("--client-batch", target.client_batch if target.client_batch > 1 else None),
         ("--requests", measurement.requests),
-        ("--seconds", None if measurement.requests else f"{measurement.measured_s:g}"),
+        ("--seconds", None if measurement.requests else f"{_seconds(measurement, seconds):g}"),
         ("--warmup", f"{measurement.warmup_s:g}"),
         ("--timeout", f"{measurement.timeout_s:g}"),
+        ("--load-clients", measurement.load_clients if measurement.load_clients > 1 else None),
+        ("--slo-ms", measurement.deadline_ms),
         *(("--shape", one) for one in target.shape),
         *(("--values", one) for one in target.values),
     ]

@@ -71,6 +71,8 @@ class Pod:
         self._limiter = limiter
         self._group = group
         self._limits: ServerResources | None = None
+        self._kills_before = 0
+        """Processes killed for memory until the last change, under an earlier configuration."""
 
     def join(self, pid: int) -> None:
         """Put a process into the pod, which has started no other yet.
@@ -104,6 +106,7 @@ class Pod:
             LaunchFailed: `oom`, if the changed server uses more memory than its limit.
         """
         before, after = self._limits, self._limiter.needed_by(configuration)
+        self._kills_before = self._group.oom_kills()
         self.limit(None)
         try:
             yield
@@ -123,23 +126,28 @@ class Pod:
             ) from error
 
     def oom_text(self) -> str | None:
-        """Return which processes the kernel killed for memory, or None if none."""
+        """Return which processes the kernel killed for memory since the last change, or None."""
         memory_mb = None if self._limits is None else self._limits.memory_mb
-        return oom_text(self._group, memory_mb, knob="replica.memory_mb")
+        knob = "replica.memory_mb"
+        return oom_text(self._group, memory_mb, knob=knob, kills_before=self._kills_before)
 
     def close(self) -> None:
         """End all that is left in the pod, and remove it."""
         self._limiter.remove(self._group)
 
 
-def oom_text(group: ControlGroup, memory_mb: int | None, *, knob: str) -> str | None:
+def oom_text(
+    group: ControlGroup, memory_mb: int | None, *, knob: str, kills_before: int = 0
+) -> str | None:
     """Return which processes of a whole server the kernel killed for memory, or None if none.
 
     Args:
         memory_mb: the server's limit, if it has one.
         knob: what to raise.
+        kills_before: number of killed processes that are not told.
     """
-    if not (kills := group.oom_kills()):
+    kills = group.oom_kills() - kills_before
+    if kills <= 0:
         return None
     peak_mb = group.usage().peak_memory_mb
     facts = [] if peak_mb is None else [f"peak {peak_mb:.0f} MiB"]

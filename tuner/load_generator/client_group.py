@@ -1,18 +1,19 @@
 """Load generator of several client processes, for what one cannot drive.
 
-The clients open their connections, begin at one moment, and end the warm-up at one moment; in
-between each is a load generator of its own.
+The clients open their connections, begin at one moment, end the warm-up at one moment, and end the
+measured part at one moment; in between each is a load generator of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Self
+from typing import Self
 
 from tuner.errors import LoadGeneratorFailed
 from tuner.load_generator.client_process import LoadGenerator
 from tuner.load_generator.payloads import MultiModelPayloads, Payloads
+from tuner.load_generator.phase import measured_s
 from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
 from tuner.load_generator.shares import deal, join
@@ -59,10 +60,12 @@ class LoadGeneratorGroup:
         try:
             for client, share in zip(self._clients, plans, strict=True):
                 client.begin(share)
-            for moment in ("opened", "warm"):
-                for client in self._clients:
-                    client.await_moment(moment)
-                self._order({"do": "go", "at_s": time.monotonic() + LEAD_S})
+            self._order("begin", self._moment("opened"))
+            begun_s = self._moment("warm")
+            self._order("measure", begun_s)
+            if plan.waits_for_answers:
+                enough_s = self._moment("enough") - begun_s
+                self._order("end", begun_s + measured_s(plan, enough_s))
             results = [client.end() for client in self._clients]
         except BaseException:
             self.close()  # the others are in mid-phase
@@ -74,9 +77,15 @@ class LoadGeneratorGroup:
         for client in self._clients:
             client.close()
 
-    def _order(self, order: dict[str, Any]) -> None:
+    def _moment(self, event: str) -> float:
+        """Wait until all clients are that far, and return a moment shortly after it."""
         for client in self._clients:
-            client.order(order)
+            client.await_moment(event)
+        return time.monotonic() + LEAD_S
+
+    def _order(self, what: str, at_s: float) -> None:
+        for client in self._clients:
+            client.order({"do": what, "at_s": at_s})
 
 
 def make_load_generator(clients: int) -> LoadGenerator | LoadGeneratorGroup:

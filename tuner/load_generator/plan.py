@@ -92,6 +92,11 @@ class PhasePlan:
             )
 
     @property
+    def waits_for_answers(self) -> bool:
+        """Whether the measured part ends only when there are `answers`."""
+        return self.seconds is not None and self.rate_per_s is None and self.answers > 0
+
+    @property
     def arrivals(self) -> arrivals.ClosedLoop | arrivals.OpenLoop | arrivals.DealtOpenLoop:
         """Arrival schedule of the phase."""
         if self.rate_per_s is None:

@@ -3,8 +3,9 @@
 It receives the frames {"do": "payloads", key, heads, sizes}, with the bodies and, for many models,
 the order as the blob; {"do": "forget", key}; and {"do": "run", key, plan}. It sends the events
 "ready", "stored", "running" each second, "done" with columns and CPU readings as the blob, and
-"failed". One of several clients also sends "opened" and, once it is warm, "warm", and goes on with
-{"do": "go", at_s}: it begins, and it measures, at the moment that all are told.
+"failed". One of several clients also sends "opened", once it is warm "warm", and once it has its
+part of a minimum of answers "enough"; it begins, measures and ends at the moments that all are then
+told: {"do": "begin", at_s}, {"do": "measure", at_s} and {"do": "end", at_s}.
 
 The process ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. It imports
 little, to start quickly.
@@ -118,7 +119,7 @@ class GeneratorProcess:
     def _client(self, plan: PhasePlan, requests: Sequence[bytes]) -> Client:
         if plan.share is None:
             return Client(plan, requests, on_tick=self._tick)
-        has_told = False
+        told: set[str] = set()
 
         def begin() -> float:
             self._tuner.send({"event": "opened"})
@@ -128,13 +129,19 @@ class GeneratorProcess:
             return at_s
 
         def tick(finished: int) -> None:
-            nonlocal has_told
             self._tick(finished)
-            if client.phase.is_warm and not has_told:
-                has_told = True
-                self._tuner.send({"event": "warm"})
+            phase = client.phase
+            reached = {"warm": phase.is_warm, "enough": phase.has_enough and plan.waits_for_answers}
+            for event, is_reached in reached.items():
+                if is_reached and event not in told:
+                    told.add(event)
+                    self._tuner.send({"event": event})
             for command in self._tuner.receive_all():
-                client.phase.begins_s = command["at_s"] - client.origin_s
+                at_s = command["at_s"] - client.origin_s
+                if command["do"] == "measure":
+                    phase.begins_s = at_s
+                else:
+                    phase.ends_s = at_s
 
         client = Client(plan, _dealt(plan.share, requests), on_tick=tick, on_open=begin)
         return client

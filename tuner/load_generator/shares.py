@@ -7,6 +7,7 @@ loop it sends every k-th arrival. Records are joined raw, so that no percentile 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +35,7 @@ def deal(plan: PhasePlan, clients: int) -> list[PhasePlan]:
                 plan,
                 concurrency=concurrency,
                 requests=requests,
-                answers=_part(plan.answers, number, clients),
+                answers=math.ceil(plan.answers / clients),
                 race=None,
                 share=share,
             )
@@ -50,8 +51,8 @@ def _part(whole: int, number: int, clients: int) -> int:
 def join(plans: Sequence[PhasePlan], results: Sequence[PhaseResult]) -> PhaseResult:
     """Return the result of the phase, with times since the earliest origin.
 
-    The measured part is that of all clients: from the latest end of a warm-up to the earliest end
-    of a time, or to the last response if requests are counted.
+    The measured part is that of all clients, who are told when it begins and ends; if requests are
+    counted, it ends with the last response.
     """
     origin_s = min(one.origin_s for one in results)
     shifts = [one.origin_s - origin_s for one in results]

@@ -16,6 +16,7 @@ from tuner.errors import UsageError
 from tuner.measurement import sequential
 from tuner.measurement.comparison import change_in_words, span_in_words
 from tuner.metrics import objective as objectives
+from tuner.metrics.metric_constraints import MetricConstraint, find_violation
 from tuner.values.confirmation import ConfirmationOutcome, UnpairedComparison
 from tuner.values.interval import Interval
 from tuner.values.measurement import Measurement
@@ -36,14 +37,16 @@ def compare_unpaired(
     here: Sequence[Measurement],
     *,
     objective: str,
+    limits: Sequence[MetricConstraint] = (),
     margin: float = MARGIN,
 ) -> UnpairedComparison:
     """Compare evaluations `here` with those of a study.
 
-    The outcome is "same" if the whole interval lies within the margin, else "better" or "worse" if
-    it excludes 1, else "undecided".
+    The outcome is "worse" if those here violate a constraint. It is "same" if the whole interval
+    lies within the margin, else "better" or "worse" if it excludes 1, else "undecided".
 
     Args:
+        limits: the study's constraints.
         margin: largest difference that counts as the same, as a share.
 
     Raises:
@@ -76,8 +79,11 @@ def compare_unpaired(
         reach = float(special.stdtrit(degrees, 0.975)) * math.sqrt(variance)
     low, high = difference - reach, difference + reach
     outcome: ConfirmationOutcome = "undecided"
+    violation = find_violation(limits, here)
+    if violation is not None:
+        outcome = "worse"
     # Symmetric in the logarithm, so that twice and half are equally far.
-    if max(abs(low), abs(high)) <= math.log1p(margin):
+    elif max(abs(low), abs(high)) <= math.log1p(margin):
         outcome = "same"
     elif low > 0 or high < 0:
         outcome = "worse" if (difference > 0) == compared.is_minimised else "better"
@@ -90,7 +96,8 @@ def compare_unpaired(
         "needed (--repeats)",
     }.get(outcome)
     text = (
-        f"{BEGINNINGS[outcome]}: {compared.label} {middles[0]} where it runs against {middles[1]} in "
+        f"{BEGINNINGS[outcome]}: {'' if violation is None else f'{violation}; '}"
+        f"{compared.label} {middles[0]} where it runs against {middles[1]} in "
         f"the study, {change_in_words(math.exp(difference))} (95 % interval: "
         f"{span_in_words(interval)}; {len(here)} evaluations here, {len(study)} in the study)"
         f"{'' if end is None else f'; {end}'}."

@@ -192,6 +192,11 @@ class MeasurementSettings:
         return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
 
     @property
+    def deadline_ms(self) -> float | None:
+        """Deadline of each request, if goodput is counted."""
+        return self.slo_ms if self.counts_goodput else None
+
+    @property
     def limits(self) -> tuple[MetricConstraint, ...]:
         """Constraints on metrics, including the p99 limit from `--slo-ms`.
 

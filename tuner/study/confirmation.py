@@ -3,20 +3,17 @@
     study and URL -> same model and configuration? -> evaluations -> against the study's own
 
 The server is left as it is. The figures may also come from `tune load --json`, which ran where this
-command cannot (`read_loads`).
+command cannot (`measured_loads`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from serving.system import user_files
 from tuner.advice import Advice, advise, of_trial, why_nothing
 from tuner.engines.description import UrlEngine
 from tuner.errors import TunerError, UsageError
@@ -24,22 +21,23 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.interleaving import Arm, InterleavedRounds
 from tuner.export import provenance
 from tuner.measurement import confirmation as statistics
+from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import objective as objectives
 from tuner.report import formatting
 from tuner.settings.study import StudySettings
 from tuner.settings.target import SPAWNERS
+from tuner.settings.workload import RATE
 from tuner.store.run_folder import RunFolder
-from tuner.study import served_identity, study_files, targets, verification
+from tuner.study import measured_loads, served_identity, study_files, targets, verification
 from tuner.study.interruption import resumable, resume_command
-from tuner.study.preparation import make_evaluator, needs_of
+from tuner.study.measured_loads import Load
+from tuner.study.preparation import make_evaluator
 from tuner.study.progress import Terminal
 from tuner.study.served_identity import ServedIdentity
 from tuner.values.confirmation import Confirmation
 from tuner.values.measurement import Measurement
-from tuner.values.plain import parse
 from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.study_record import StudyRecord
-from tuner.values.trial import OK
 
 EXPORT = "export"
 CONNECT_S = 2.0
@@ -47,9 +45,8 @@ LEAST_REPEATS = 6
 """Number of evaluations if the study has fewer, as when its default is the best."""
 LOST = 2
 """Number of evaluations in succession that fail before the rest is given up."""
-OF_RESOURCES = frozenset({"cpu", "memory", "energy", "cost"})
-"""Objectives that need the server's processes, which are not this machine's."""
-MAX_BYTES = 64 << 20
+SAVE_WAIT_S = 10.0
+"""Time to wait for another process that saves to the study, so that no measurement is lost to it."""
 NOT_REACHED = ServedIdentity(
     checked=(), unchecked=("the model", "the configuration", served_identity.LIMITS)
 )
@@ -89,6 +86,27 @@ class ConfirmedStudy:
         return self.settings.measurement.first
 
     @property
+    def needs(self) -> EvaluationRequirements:
+        """What each evaluation of the export must measure, of what the load can see."""
+        limits = self.settings.measurement.limits
+        seen = tuple(limit for limit in limits if not limit.of.is_of_server)
+        return EvaluationRequirements(objective=self.objective, limits=seen)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What of the study is not judged: its second objective, and what the load cannot see."""
+        second, limits = self.settings.measurement.second, self.settings.measurement.limits
+        unseen = [f"the constraint {limit.text}" for limit in limits if limit.of.is_of_server]
+        return (*(() if second is None else (f"the objective {second}",)), *unseen)
+
+    @property
+    def remark(self) -> str | None:
+        """What to bear in mind about the study's side, or None."""
+        if provenance.is_verified(self.record, self.advice.configuration):
+            return None
+        return "The study's figures are of its search, which flatter a selected configuration."
+
+    @property
     def repeats(self) -> int:
         """Number of evaluations of the export: as many as the study has, or a few if it has fewer."""
         return max(LEAST_REPEATS, len(self.measured))
@@ -99,12 +117,14 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
 
     Raises:
         UsageError: the study or the server is not what was meant; nothing is saved.
+        StudyBusy: another process runs the study; nothing was measured.
         TunerError: the server cannot be measured.
         Interrupted: a signal arrived; nothing was saved.
     """
-    found = find(spec.folder, storage=spec.storage, trial=spec.trial)
+    with spec.folder.hold_lock():  # only for a moment: nothing is measured of a study that runs
+        found = find(spec.folder, storage=spec.storage, trial=spec.trial)
     repeats = spec.repeats or found.repeats
-    loads = None if spec.loads is None else read_loads(spec.loads)
+    loads = None if spec.loads is None else _read_loads(found, spec.loads)
     engine = None
     identity = NOT_REACHED
     if spec.url is not None:
@@ -117,21 +137,23 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
             admin_url=spec.admin_url,
         )
         terminal.say(f"the same as in the study: {'; '.join(identity.checked) or 'nothing known'}")
-    terminal.say(f"not checked: {'; '.join(identity.unchecked)}", style="yellow")
+    unchecked = (*identity.unchecked, *found.unseen)
+    terminal.say(f"not checked: {'; '.join(unchecked)}", style="yellow")
     if loads is None:
         assert engine is not None, "checked by the command"
         with resumable(None):
             evaluations = _measure(found, engine, repeats, terminal)
     else:
-        evaluations = _judged(loads, found.settings)
+        evaluations = loads
     compared = statistics.compare_unpaired(
         found.measured,
-        [one.measurement for one in evaluations if one.measurement is not None],
+        _measurements(evaluations),
         objective=found.objective,
+        limits=found.needs.limits,
         margin=spec.margin,
     )
-    failed = sum(one.measurement is None for one in evaluations)
-    lost = f" {failed} of {len(evaluations)} evaluations here failed." if failed else ""
+    failures = _failures(evaluations)
+    lost = None if failures is None else f"{failures}."
     result = Confirmation(
         where=spec.url or f"measured elsewhere ({spec.loads})",
         measured_at=time.time(),
@@ -144,10 +166,10 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
         margin=spec.margin,
         evaluations=tuple(evaluations),
         checked=identity.checked,
-        unchecked=identity.unchecked,
-        text=f"{compared.text}{lost}",
+        unchecked=unchecked,
+        text=" ".join(filter(None, (compared.text, found.remark, lost))),
     )
-    with spec.folder.hold_lock():
+    with spec.folder.hold_lock(wait_s=SAVE_WAIT_S):
         study_files.add_confirmation(spec.folder, result)
     return result
 
@@ -172,7 +194,7 @@ def find(folder: RunFolder, *, storage: str | None, trial: int | None) -> Confir
     advice = advise(record) if trial is None else of_trial(record, trial)
     if advice is None:
         raise UsageError(f"study {folder.name} recommends nothing: {why_nothing(record)}")
-    if settings.measurement.first in OF_RESOURCES:
+    if settings.measurement.first in objectives.OF_SERVER:
         raise UsageError(
             f"study {folder.name} has the objective {settings.measurement.first}, which the "
             "load cannot see: it is of the server's processes"
@@ -241,49 +263,30 @@ def _measure(
         evaluator.stream = 1  # as the verification's first round
         with InterleavedRounds.open(evaluator, {EXPORT: arm}, latency_s=slowest_s) as source:
             return verification.alternate(
-                source, rounds=repeats, needs=needs_of(settings), report=report
+                source, rounds=repeats, needs=found.needs, report=report
             ).evaluations
 
 
-def read_loads(path: pathlib.Path) -> list[Measurement]:
-    """Read the output of one or more runs of `tune load --json`, and ignore other lines.
-
-    Raises:
-        UsageError: the file is unreadable, or holds no measurement.
-    """
-    try:
-        text = user_files.text(path, max_bytes=MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"--measured {path}: {reason}") from error
-    found = list(_loads(text))
-    if not found:
+def _read_loads(found: ConfirmedStudy, path: pathlib.Path) -> Sequence[RoundEvaluation]:
+    if found.objective == RATE:
         raise UsageError(
-            f"--measured {path}: holds no measurement, expected the output of `tune load --json`, "
-            "as of the job that `tune confirm --job` prints"
+            f"--measured {path}: the study searched the highest rate, which one load does not; use --url"
         )
-    return found
+    load = Load.of_study(found.record, found.settings)
+    return measured_loads.read(path, role=EXPORT, load=load, needs=found.needs)
 
 
-def _loads(text: str) -> Iterator[Measurement]:
-    names = {field.name for field in dataclasses.fields(Measurement)}
-    for line in text.splitlines():
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(data, dict) and data.keys() >= {"requests", "blocks", "noise"}:
-            own: dict[str, Any] = {name: data[name] for name in data.keys() & names}
-            if own.get("p99_ms") is None:  # `tune load` hides a p99 of too few requests
-                own["p99_ms"] = own["p95_ms"]
-            yield parse(Measurement, own)
+def _measurements(evaluations: Sequence[RoundEvaluation]) -> list[Measurement]:
+    """Return the measurements, or raise TunerError if too few evaluations worked."""
+    worked = [one.measurement for one in evaluations if one.measurement is not None]
+    if len(worked) < statistics.MIN_EVALUATIONS and (failures := _failures(evaluations)):
+        raise TunerError(f"too few evaluations to compare: {failures}")
+    return worked
 
 
-def _judged(loads: Sequence[Measurement], settings: StudySettings) -> Sequence[RoundEvaluation]:
-    needs = needs_of(settings)
-    judged = []
-    for one in loads:
-        outcome = needs.outcome_of(one)
-        measured = one if outcome.status == OK.status else None
-        judged.append(RoundEvaluation(role=EXPORT, outcome=outcome, measurement=measured))
-    return judged
+def _failures(evaluations: Sequence[RoundEvaluation]) -> str | None:
+    """Return how many evaluations failed, and why the first of them did, or None if none did."""
+    failed = [one.outcome.reason for one in evaluations if one.measurement is None]
+    if not failed:
+        return None
+    return f"{len(failed)} of {len(evaluations)} evaluations here failed: {failed[0]}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +115,20 @@ def test_a_replica_that_takes_more_than_the_server_may_is_out_of_memory(
         assert death.reason == "oom"
         assert "memory of the whole server; raise replica.memory_mb" in death.text
         assert engine.is_running()
+
+
+def test_a_later_configuration_is_not_blamed_for_memory(limiter: PodLimiter, eater: str) -> None:
+    """What the kernel killed before the last change says nothing of a server that ends after it."""
+    with LuthierProcess.start(eater, SMALL, is_trusted=True, pods=limiter) as engine:
+        assert ask(engine, mb=600) >= 500
+        assert "for memory" in engine.last_words()
+        engine.apply(LARGE)
+        assert "for memory" not in engine.last_words()
+        os.kill(engine.facts.pid, signal.SIGKILL)
+        assert engine.last_words().startswith("ended by SIGKILL")
+        assert "for memory" not in engine.last_words()
+        with pytest.raises(LaunchFailed):
+            engine.replica_facts()
 
 
 def test_a_server_that_needs_more_at_its_start_is_out_of_memory(

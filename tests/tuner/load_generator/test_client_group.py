@@ -49,6 +49,27 @@ def test_a_closed_loop_keeps_all_its_connections_busy(group, serve):
     assert 4 <= np.mean(busy) <= 7
 
 
+def test_all_clients_go_on_until_each_has_its_answers(group, serve):
+    """The connections of the quick ones stay busy until the slow ones have enough."""
+    peers = []
+
+    def habit(peer):
+        peers.append(peer)
+        while peer.request() is not None:
+            time.sleep(0.3 if peer is peers[0] else 0.01)
+            peer.socket.sendall(OK)
+
+    server = serve(habit)
+    result = group.run(plan_for(server, concurrency=3, answers=9))
+    at_s, end_s = result.records.finished_s, result.measured_end_s
+    counted = (at_s > result.warmup_end_s) & (at_s <= end_s)
+    assert result.measured_s == pytest.approx(1.0, abs=0.15)
+    for connection in range(3):
+        own = at_s[counted & (result.records.connection == connection)]
+        assert len(own) >= 3
+        assert own.max() > end_s - 0.35
+
+
 def test_requests_are_counted_over_all_clients(group, serve):
     """As many as were asked for in all, and what was answered until each saw that it had begun."""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.load_generator.phase import Phase
+from tuner.load_generator.phase import Phase, measured_s
 from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan, Race
 from tuner.load_generator.process import _dealt
@@ -28,7 +28,7 @@ def plan_of(**changes):
     answers=st.integers(0, 99),
 )
 def test_closed_loops_are_dealt_out_to_the_last_request(clients, more, requests, answers):
-    """Connections, requests and answers add up; nobody has two more than another, and the race is nobody's."""
+    """Connections and requests add up, answers suffice; nobody has two more, and the race is nobody's."""
     plan = plan_of(
         concurrency=clients + more,
         seconds=None,
@@ -37,10 +37,12 @@ def test_closed_loops_are_dealt_out_to_the_last_request(clients, more, requests,
         race=Race(look_s=0.1, limits_ms=(1.0,)),
     )
     plans = deal(plan, clients)
-    for name in ("concurrency", "requests", "answers"):
+    for name in ("concurrency", "requests"):
         parts = [getattr(one, name) for one in plans]
         assert sum(parts) == getattr(plan, name)
         assert max(parts) - min(parts) <= 1
+    assert answers <= sum(one.answers for one in plans) < answers + clients
+    assert len({one.answers for one in plans}) == 1
     places = [
         one.share.first_connection + place for one in plans for place in range(one.concurrency)
     ]
@@ -104,6 +106,34 @@ def test_a_share_measures_from_the_moment_that_all_are_told():
     assert phase.measured_end_s == 1.5
 
 
+@given(
+    every_s=st.lists(st.floats(0.003, 2.0), min_size=2, max_size=4),
+    answers=st.integers(1, 60),
+    late_s=st.floats(0.0, 0.3),
+)
+def test_all_clients_go_on_until_all_have_enough(every_s, answers, late_s):
+    """They end together; as many answers as were asked for count, or the longest time is over."""
+    plan = plan_of(seconds=0.6, answers=answers)
+    phases = [Phase(one) for one in deal(plan, len(every_s))]
+    enough_s, at = None, 0
+    while any(phase.measured_end_s is None for phase in phases):
+        at += 1
+        now_s = 0.02 * at
+        for phase, each_s in zip(phases, every_s, strict=True):
+            phase.begins_s = 0.5
+            finished = int(now_s / each_s)
+            phase.advance(now_s, sent=finished + 5, finished=finished, min_round_trips=3)
+        if enough_s is None and all(phase.has_enough for phase in phases):
+            enough_s = now_s + late_s
+            for phase in phases:
+                assert phase.ends_s == math.inf
+                phase.ends_s = 0.5 + measured_s(plan, enough_s - 0.5)
+    (end_s,) = {phase.measured_end_s for phase in phases}
+    assert end_s >= 1.1
+    counted = sum(int(end_s / each_s) - int(0.5 / each_s) for each_s in every_s)
+    assert counted >= answers or end_s == 0.5 + plan.most_s
+
+
 def result_of(finished, *, origin_s=100.0, connection=0, **changes):
     """A result with one request for each time at which it finished, which took 10 ms."""
     finished = np.array(sorted(finished), np.float64)
@@ -154,7 +184,7 @@ def test_every_request_is_joined_once_with_its_latency(times, late):
 
 
 def test_the_measured_part_is_that_of_all_clients():
-    """From the latest warm-up to the earliest end; where requests are counted, to the last response."""
+    """The same for all, on one clock; where requests are counted, to the last response."""
     results = [
         result_of([1.5], warmup_end_s=1.0, measured_end_s=3.0),
         result_of([1.5], warmup_end_s=1.1, measured_end_s=2.9, origin_s=100.1),

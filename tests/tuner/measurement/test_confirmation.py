@@ -7,6 +7,7 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.measurement.confirmation import compare_unpaired
+from tuner.metrics import metric_constraints
 
 STUDY = (10.0, 10.2, 9.8, 10.1, 9.9, 10.0)
 
@@ -60,6 +61,19 @@ def test_the_margin_decides_what_is_the_same(measured):
     study, here = ([measured(times * one) for one in STUDY] for times in (1.0, 1.15))
     assert compare_unpaired(study, here, objective="mean", margin=0.3).outcome == "same"
     assert compare_unpaired(study, here, objective="mean", margin=0.05).outcome == "worse"
+
+
+def test_a_violated_constraint_is_worse_whatever_the_objective(measured):
+    """All evaluations together must keep it, as in a study."""
+    sides = ([measured(one) for one in STUDY], [measured(0.5 * one) for one in STUDY])
+    kept, violated = map(metric_constraints.parse, ("mean_ms <= 5.1", "mean_ms <= 4.9"))
+    assert compare_unpaired(*sides, objective="p50", limits=[kept]).outcome == "better"
+    found = compare_unpaired(*sides, objective="p50", limits=[kept, violated])
+    assert found.outcome == "worse"
+    assert found.text.startswith(
+        "Worse than in the study: mean of 5 ms is above the limit of 4.9 ms (--constraint); "
+        "median latency 5 ms where it runs against 9.999 ms in the study, 50"
+    )
 
 
 def test_the_interval_holds_the_true_ratio(measured):

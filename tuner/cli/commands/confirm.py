@@ -132,6 +132,7 @@ def _job(arguments: argparse.Namespace) -> CommandResult:
         found.settings.measurement,
         url=arguments.url,
         repeats=arguments.repeats or found.repeats,
+        seconds=max(one.seconds for one in found.measured),
     )
     return CommandResult(text=text.rstrip("\n"), data={"files": {"confirm.yaml": text}})
 
