@@ -38,6 +38,7 @@ from tuner.values.trial import Trial
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
+DISREGARDED = "disregarded"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
@@ -209,6 +210,12 @@ class StudyStore:
         """Mark one running trial as interrupted."""
         with _storage_errors(self._where):
             self._interrupt(proposed.trial, reason)
+
+    def disregard(self, numbers: Collection[int]) -> None:
+        """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
+        with _storage_errors(self._where):
+            before = self.study.user_attrs.get(DISREGARDED, [])
+            self.study.set_user_attr(DISREGARDED, [*before, *numbers])
 
     def _interrupt(self, trial: optuna.Trial, reason: str) -> None:
         trial.set_user_attr("interrupted", reason)

@@ -4,9 +4,10 @@ One search asks and tells; each machine evaluates one configuration at a time, a
 into account what is being evaluated (`AveragedModel.expecting`), and the model knows that machines
 differ (`tuner.sampling.surrogates.machine_speed`).
 
-A machine leaves the study when it is lost, when its load generator fails, when the default fails there
-(after `FAILURES` failures in a row) though it works elsewhere, and when it is slower than the others
-by more than the model expects (`Search.slow_node`). What was lost or failed there is evaluated again.
+A machine leaves the study when it is lost, when the default fails there (after `FAILURES` failures in
+a row) though it works elsewhere, and when it is slower than the others by more than the model expects
+(`Search.slow_node`). What was lost there, or failed since its last success, is evaluated again, and
+those failures count against no configuration.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class ParallelSearch:
         self._free: list[EvaluatingNode] = list(reversed(nodes))
         self._running: dict[Future[Evaluation], tuple[ProposedTrial | None, EvaluatingNode]] = {}
         """Evaluations by their futures; None is a check with the default, which is no trial."""
-        self._failed: dict[str, list[Configuration]] = collections.defaultdict(list)
-        """What failed since the last success, by machine."""
+        self._failed: dict[str, list[Trial]] = collections.defaultdict(list)
+        """Trials that failed since the last success, by machine."""
         self._threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
 
     def __enter__(self) -> Self:
@@ -102,9 +103,10 @@ class ParallelSearch:
         proposed, node = self._running.pop(future)
         try:
             evaluation = future.result()
-        except TunerError as error:  # lost, or its load generator failed
+        except TunerError as error:
             if proposed is not None:
                 self.search.give_up(proposed, str(error))
+            self._disregard_failures(node)
             self._remove(node, str(error))
             return None
         if proposed is None:
@@ -143,25 +145,27 @@ class ParallelSearch:
                 self._remove(node, f"the machine {node.name} is left out: it {slow[1]}")
                 return
         else:
-            failed.append(trial.configuration)
+            failed.append(trial)
             if len(failed) >= FAILURES and self.search.has_worked(but_on=node.name):
                 self._evaluate(None, node, self.search.problem.default, None)
                 return
         self._free.append(node)
 
     def _judge_default(self, node: EvaluatingNode, evaluation: Evaluation) -> None:
-        failed = self._failed[node.name]
         if evaluation.measurement is None:
-            for configuration in dict.fromkeys(failed):
-                self.search.store.enqueue(configuration, origin="check")
+            self._disregard_failures(node)
             self._remove(
                 node,
                 f"the machine {node.name} is left out: even the default fails there "
                 f"({evaluation.outcome.reason}), though it works elsewhere",
             )
             return
-        failed.clear()
+        self._failed[node.name].clear()
         self._free.append(node)
+
+    def _disregard_failures(self, node: EvaluatingNode) -> None:
+        if failed := self._failed.pop(node.name, []):
+            self.search.disregard(failed)
 
     def _remove(self, node: EvaluatingNode, why: str) -> None:
         self._count -= 1

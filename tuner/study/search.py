@@ -11,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -242,6 +242,12 @@ class Search:
         """End a trial that could not be evaluated as interrupted, and queue its configuration."""
         self.store.give_up(proposed.running, reason)
         self.store.enqueue(proposed.configuration, origin=proposed.running.origin)
+
+    def disregard(self, failed: Sequence[Trial]) -> None:
+        """Let failures of a machine count against no configuration, and queue what failed there."""
+        self.store.disregard([trial.number for trial in failed])
+        for configuration, origin in {one.configuration: one.origin for one in failed}.items():
+            self.store.enqueue(configuration, origin=origin)
 
     def check_nodes(self, count: int) -> None:
         """Queue the default once more for each further machine, so that they can be compared."""
