@@ -16,7 +16,7 @@ import collections
 import logging
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from tuner.errors import TunerError
 from tuner.evaluation.evaluation import Evaluation
@@ -48,7 +48,7 @@ class EvaluatingNode(Protocol):
 NodeT = TypeVar("NodeT", bound=EvaluatingNode)
 
 
-class ParallelSearch:
+class ParallelSearch(Generic[NodeT]):
     """Search whose trials run on several machines at once. From one thread."""
 
     def __init__(
@@ -69,17 +69,18 @@ class ParallelSearch:
         self.search = search
         self._used_s = used_s
         self._say = say
-        self._leave = nodes.remove
-        self._count = len(nodes)
-        self._free: list[EvaluatingNode] = list(reversed(nodes))
-        self._running: dict[Future[Evaluation], tuple[ProposedTrial | None, EvaluatingNode]] = {}
+        self._nodes = nodes
+        self._free = list(reversed(nodes))
+        self._running: dict[Future[Evaluation], tuple[ProposedTrial | None, NodeT]] = {}
         """Evaluations by their futures; None is a check with the default, which is no trial."""
         self._failed: dict[str, list[Trial]] = collections.defaultdict(list)
         """Trials that failed since the last success, by machine."""
+        self._slow: dict[str, str] = {}
+        """Machines that are left out when their evaluation ends, and how slow they are."""
         self._threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
 
     def __enter__(self) -> Self:
-        self.search.check_nodes(self._count)
+        self.search.check_nodes(len(self._nodes))
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -106,7 +107,6 @@ class ParallelSearch:
         except TunerError as error:
             if proposed is not None:
                 self.search.give_up(proposed, str(error))
-            self._disregard_failures(node)
             self._remove(node, str(error))
             return None
         if proposed is None:
@@ -128,32 +128,36 @@ class ParallelSearch:
     def _evaluate(
         self,
         proposed: ProposedTrial | None,
-        node: EvaluatingNode,
+        node: NodeT,
         configuration: Configuration,
         race: Race | None,
     ) -> None:
         future = self._threads.submit(node.evaluate, configuration, race)
         self._running[future] = proposed, node
 
-    def _judge(self, node: EvaluatingNode, trial: Trial) -> None:
+    def _judge(self, node: NodeT, trial: Trial) -> None:
         """Use the machine further, check it, or leave it out."""
+        self._find_slow()
         failed = self._failed[node.name]
         if trial.outcome.status == "ok":
             failed.clear()
-            slow = self.search.slow_node()
-            if slow is not None and slow[0] == node.name and self._count > 1:
-                self._remove(node, f"the machine {node.name} is left out: it {slow[1]}")
-                return
         else:
             failed.append(trial)
-            if len(failed) >= FAILURES and self.search.has_worked(but_on=node.name):
-                self._evaluate(None, node, self.search.problem.default, None)
-                return
-        self._free.append(node)
+        if node.name in self._slow and len(self._nodes) > 1:
+            self._remove(node, f"the machine {node.name} is left out: it {self._slow[node.name]}")
+        elif len(failed) >= FAILURES and self.search.has_worked(but_on=node.name):
+            self._evaluate(None, node, self.search.problem.default, None)
+        else:
+            self._free.append(node)
 
-    def _judge_default(self, node: EvaluatingNode, evaluation: Evaluation) -> None:
+    def _find_slow(self) -> None:
+        names = [node.name for node in self._nodes if node.name not in self._slow]
+        if (slow := self.search.slow_node(names)) is not None:
+            name, how = slow
+            self._slow[name] = how
+
+    def _judge_default(self, node: NodeT, evaluation: Evaluation) -> None:
         if evaluation.measurement is None:
-            self._disregard_failures(node)
             self._remove(
                 node,
                 f"the machine {node.name} is left out: even the default fails there "
@@ -163,13 +167,10 @@ class ParallelSearch:
         self._failed[node.name].clear()
         self._free.append(node)
 
-    def _disregard_failures(self, node: EvaluatingNode) -> None:
+    def _remove(self, node: NodeT, why: str) -> None:
+        self._nodes.remove(node)
         if failed := self._failed.pop(node.name, []):
             self.search.disregard(failed)
-
-    def _remove(self, node: EvaluatingNode, why: str) -> None:
-        self._count -= 1
-        self._leave(node)  # type: ignore[arg-type]  # it is one of them
         self._say(why)
         _log.warning("machine left out", extra={"fields": {"node": node.name, "reason": why}})
 

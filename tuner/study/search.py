@@ -11,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -308,17 +308,20 @@ class Search:
             f"(with 95 % intervals): {', '.join(said)}"
         )
 
-    def slow_node(self) -> tuple[str, str] | None:
-        """Return the machine that is slower than the others beyond what is expected, and how much."""
-        if len(self.trials) % CHECK_EVERY:
+    def slow_node(self, names: Collection[str]) -> tuple[str, str] | None:
+        """Return which of these machines is slower than the others beyond what is expected, and how much."""
+        if len(self.trials) % CHECK_EVERY or len(names) < 2:
             return None
         found = recommendation.estimate_node_speeds(self.store.study, **self._given)
         if found is None:
             return None
+        places = [place for place, name in enumerate(found.names) if name in names]
+        if len(places) < 2:
+            return None
         sign = 1.0 if self.objective.is_minimised else -1.0
-        place = int(np.argmax(sign * found.mean))
-        others = len(found.mean) - 1
-        weights = np.full(others + 1, -1.0 / others)
+        place = max(places, key=lambda one: sign * found.mean[one])
+        weights = np.zeros(len(found.mean))
+        weights[places] = -1.0 / (len(places) - 1)
         weights[place] = 1.0
         slower = sign * float(weights @ found.mean)
         error = math.sqrt(float(weights @ found.covariance @ weights))

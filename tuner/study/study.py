@@ -41,6 +41,7 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
+from tuner.study.nodes.fleet import Node
 from tuner.study.nodes.opening import begin_on, open_fleet
 from tuner.study.parallel_search import ParallelSearch
 from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
@@ -242,7 +243,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     )
 
 
-def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch) -> str:
+def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch[Node]) -> str:
     while (reason := steps.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = steps.step()

@@ -184,6 +184,25 @@ def test_a_machine_that_is_much_slower_is_left_out() -> None:
     assert said.endswith("% slower than the others")
 
 
+def test_two_slow_machines_are_left_out_one_after_the_other() -> None:
+    """The slower one does not hide the other, and the last machine stays, whoever ends when."""
+    nodes = [ToyNode("a"), ToyNode("b"), ToyNode("c", slower=2.0), ToyNode("d", slower=6.0)]
+    search = search_of(budget=dataclasses.replace(BUDGET, trials=40))
+    left = list(nodes)
+    said = run_out(search, left)
+    assert left == nodes[:2]
+    assert sorted(said)[0].startswith("the machine c is left out: it is ")
+    assert sorted(said)[1].startswith("the machine d is left out: it is ")
+
+
+def test_a_slow_machine_leaves_whichever_trial_tells_of_it() -> None:
+    """Two machines whose trials end in turn: each fourth is of the quick one."""
+    nodes = [ToyNode("a", slower=2.5), ToyNode("b")]
+    search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
+    (said,) = run_out(search, list(nodes))
+    assert said.startswith("the machine a is left out: it is ")
+
+
 def test_a_search_says_how_much_machines_differ() -> None:
     """The factor of a machine lies in its interval, compared with the mean of all."""
     nodes = [ToyNode("a"), ToyNode("b", slower=1.12)]
