@@ -91,14 +91,16 @@ class ParallelSearch(Generic[NodeT]):
         return None if self._running else self.search.stop_reason(used_s)
 
     def step(self) -> Trial | None:
-        """Keep the machines busy until an evaluation has ended; return its trial, if it is one.
+        """Keep the machines busy until an evaluation has ended; return its trial, if there is one.
 
         Raises:
             TunerError: no machine is left.
         """
         self._begin()
-        if not self._running:
+        if not self._nodes:
             raise TunerError("no machine is left to measure on; see the notes of the study")
+        if not self._running:
+            return None  # the time has ended since the caller asked
         ended, _ = wait(self._running, return_when=FIRST_COMPLETED)
         future = min(ended, key=lambda one: _number(self._running[one][0]))
         proposed, node = self._running.pop(future)

@@ -151,6 +151,18 @@ def test_without_machines_a_study_ends() -> None:
         run_out(search_of(), nodes)
 
 
+def test_a_study_whose_time_ends_between_two_questions_just_ends() -> None:
+    search = search_of()
+    used_s = iter([0.0, 0.0, BUDGET.max_time_s])
+    with ParallelSearch(
+        search, [ToyNode("a")], used_s=lambda: next(used_s), say=pytest.fail
+    ) as steps:
+        assert steps.step() is not None
+        assert steps.step() is not None
+        assert steps.step() is None
+        assert steps.stop_reason(BUDGET.max_time_s) is not None
+
+
 def test_a_machine_on_which_even_the_default_fails_is_left_out() -> None:
     """What failed there is evaluated elsewhere, and its failures do not stop the study."""
     nodes = [ToyNode("a"), ToyNode("b", failure=BROKEN)]
