@@ -149,6 +149,12 @@ class StudyStore:
         finally:
             connection.close()
 
+    def delete(self) -> None:
+        """Delete the study from its storage, or raise StorageFailed."""
+        storage = self.study._storage  # noqa: SLF001 - no public way
+        with _storage_errors(self._where):
+            optuna.delete_study(study_name=self.study.study_name, storage=storage)
+
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let this sampler make the proposals from now on."""
         self.study.sampler = sampler
@@ -266,12 +272,6 @@ class StudyStore:
         return tuple(
             _gain(trial.user_attrs) for trial in frozen if trial.user_attrs["origin"] in origins
         )
-
-
-def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it exists, or raise StorageFailed."""
-    with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
-        optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
 
 
 def without_password(url: str) -> str:
