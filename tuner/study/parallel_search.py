@@ -80,6 +80,7 @@ class ParallelSearch(Generic[NodeT]):
         self._threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
 
     def __enter__(self) -> Self:
+        self.search.use_nodes(len(self._nodes))
         self.search.check_nodes(len(self._nodes))
         return self
 
@@ -171,6 +172,8 @@ class ParallelSearch(Generic[NodeT]):
 
     def _remove(self, node: NodeT, why: str) -> None:
         self._nodes.remove(node)
+        if self._nodes:
+            self.search.use_nodes(len(self._nodes))
         if failed := self._failed.pop(node.name, []):
             self.search.disregard(failed)
         self._say(why)

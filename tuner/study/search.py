@@ -255,6 +255,10 @@ class Search:
             for _ in range(count - 1):
                 self.store.enqueue(self.problem.default, origin="check")
 
+    def use_nodes(self, count: int) -> None:
+        """Plan with so many machines from now on."""
+        self.budget = dataclasses.replace(self.budget, at_once=count)
+
     def left_s(self, used_s: float) -> float:
         """Return the expected time until the study's end."""
         expected_s = self.budget.left_s(len(self.trials), self.walls_s)

@@ -115,6 +115,7 @@ def test_all_machines_measure_until_the_budget_is_used_up(sampler: str) -> None:
     nodes = [ToyNode(name) for name in "abc"]
     search = search_of(sampler=sampler)
     assert run_out(search, list(nodes)) == []
+    assert search.budget.at_once == len(nodes)
     assert len(search.trials) == BUDGET.trials
     assert [trial.origin for trial in search.trials[:3]] == ["default", "check", "check"]
     assert {node.launched[0] for node in nodes} == {search.problem.default}
@@ -130,6 +131,7 @@ def test_what_a_lost_machine_measured_is_measured_elsewhere() -> None:
     said = run_out(search, left)
     assert said == ["the machine b is lost: it was unplugged"]
     assert left == nodes[:1]
+    assert search.budget.at_once == 1
     (unplugged,) = interrupted(search)
     assert len(search.trials) == BUDGET.trials
     assert unplugged in [trial.configuration for trial in search.trials if trial.node == "a"]
