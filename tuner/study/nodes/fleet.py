@@ -6,6 +6,7 @@ A difference between default and best counts within a round, and a round is meas
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,10 @@ from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
+
+
+TOLERATED = {"memory_mb": 0.05}
+"""Facts that may differ by this share: kernels of equal machines reserve a little more or less."""
 
 
 class Node(Protocol):
@@ -64,8 +69,15 @@ def _differences(
         one, other = facts.get(key), wanted.get(key)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             yield from _differences(one, other, f"{inside}{key} ")
-        elif one != other:
+        elif one != other and not _is_about(key, one, other):
             yield f"{inside}{key}", one, other
+
+
+def _is_about(key: str, one: Any, other: Any) -> bool:
+    share = TOLERATED.get(key)
+    return (
+        share is not None and None not in {one, other} and math.isclose(one, other, rel_tol=share)
+    )
 
 
 _Round = Mapping[str, Evaluation]

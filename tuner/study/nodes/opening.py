@@ -15,6 +15,7 @@ from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import Node, check_alike
 from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.preparation import StudyInputs
+from tuner.values.configuration import Configuration
 
 RAY_NODES = "tuner.study.nodes.ray_nodes"
 """Imported late: it needs an extra, and takes two seconds."""
@@ -58,8 +59,9 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
         return []
     note = evaluator.check_responses()
     evaluator.stop_engine()
-    with ThreadPoolExecutor(len(nodes)) as threads:
-        told = list(threads.map(lambda node: _open(node, inputs), nodes))
+    default = inputs.problem.default
+    with thread_for_each(nodes) as threads:
+        told = list(threads.map(lambda node: open_node(node, default), nodes))
     here = {
         "limits": inputs.served.limits,
         "payloads": inputs.payloads.description,
@@ -71,8 +73,24 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
     return [] if note is None else [note]
 
 
-def _open(node: Node, inputs: StudyInputs) -> Mapping[str, Any]:
+@contextlib.contextmanager
+def thread_for_each(nodes: Sequence[Node]) -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread for each machine; after an exception, such as of a signal, none is waited for.
+
+    What they wait for ends when the machines are given back.
+    """
+    threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
     try:
-        return node.open(inputs.problem.default)
+        yield threads
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        raise
+    threads.shutdown()
+
+
+def open_node(node: Node, first: Configuration) -> Mapping[str, Any]:
+    """Start a machine's engine (`MeasuringNode.open`), or raise UsageError with its name."""
+    try:
+        return node.open(first)
     except TunerError as error:
         raise UsageError(f"--workers: on the machine {node.name}: {error}") from error

@@ -16,7 +16,7 @@ from tests.fakes.benches import ToyBench
 from tuner.errors import NodeLost, TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
-from tuner.study.nodes.fleet import FleetRounds, check_alike
+from tuner.study.nodes.fleet import TOLERATED, FleetRounds, check_alike
 from tuner.values.configuration import Configuration
 
 ARMS = {
@@ -134,6 +134,18 @@ def test_without_machines_there_are_no_rounds() -> None:
 
 def test_machines_that_are_alike_may_measure() -> None:
     check_alike({"a": FACTS, "b": {**FACTS}, "c": {**FACTS}})
+
+
+@given(share=st.floats(0.0, 0.2), memory_mb=st.integers(1_000, 10**7))
+def test_memory_may_differ_a_little(share: float, memory_mb: int) -> None:
+    """Whatever round number lies between."""
+    less = round(memory_mb * (1 - share))
+    told = {name: {"host": {"memory_mb": one}} for name, one in {"a": memory_mb, "b": less}.items()}
+    if memory_mb - less <= TOLERATED["memory_mb"] * memory_mb:
+        check_alike(told)
+    else:
+        with pytest.raises(UsageError, match="differ in host memory_mb"):
+            check_alike(told)
 
 
 @given(
