@@ -26,6 +26,8 @@ class Node(Protocol):
     """One machine's `MeasuringNode`, from elsewhere; every call may raise NodeLost."""
 
     name: str
+    is_here: bool
+    """Whether this process runs on it, too."""
 
     def open(self, first: Configuration) -> Mapping[str, Any]:
         """See `MeasuringNode.open`."""

@@ -50,7 +50,7 @@ def open_fleet(
 
 
 def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
-    """Start the engines of all machines, and end this one's; return notes on its responses.
+    """Start the engines of all machines, and end this one's; return notes.
 
     Raises:
         UsageError: the machines differ.
@@ -70,7 +70,18 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
     check_alike(
         {"this machine": here} | {node.name: one for node, one in zip(nodes, told, strict=True)}
     )
-    return [] if note is None else [note]
+    return [*filter(None, [note]), *notes_on(nodes)]
+
+
+def notes_on(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield notes on the machines' use."""
+    for node in nodes:
+        if node.is_here:
+            yield (
+                f"`tune` runs on the machine {node.name}, which measures: choosing configurations "
+                "for other machines slows it; run `tune` on a machine of the cluster without cores "
+                "in it (ray start --num-cpus 0)"
+            )
 
 
 @contextlib.contextmanager

@@ -45,9 +45,10 @@ CLOSE_S = 10.0
 class RayNode:
     """One machine of the cluster (`fleet.Node`)."""
 
-    def __init__(self, name: str, actor: Any, *, within_s: float) -> None:
+    def __init__(self, name: str, actor: Any, *, is_here: bool, within_s: float) -> None:
         """Take an actor; a call that takes longer than `within_s` shows that it is lost."""
         self.name = name
+        self.is_here = is_here
         self.actor = actor
         self._within_s = within_s
 
@@ -180,6 +181,7 @@ def _take(
         )
     actor = ray.remote(kind)
     plain = dataclasses.replace(settings, store=StoreSettings()).as_nested()  # without a password
+    here = ray.get_runtime_context().get_node_id()
     nodes = []
     for node in alive[:count]:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -188,6 +190,7 @@ def _take(
             RayNode(
                 node_name(node, alive),
                 actor.options(**options).remote(plain),
+                is_here=node["NodeID"] == here,
                 within_s=CALL_S + PHASES * settings.measurement.measured_s,
             )
         )

@@ -30,6 +30,8 @@ FACTS = {"host": {"cores": 4, "cpu": "x"}, "versions": {"onnxruntime": "1.2"}, "
 class ToyNode:
     """A machine of the toy that measures rounds."""
 
+    is_here = False
+
     def __init__(self, name: str, *, rounds: int | None = None) -> None:
         self.name = name
         self.orders: list[tuple[str, ...]] = []

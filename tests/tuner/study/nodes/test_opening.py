@@ -9,7 +9,7 @@ import pytest
 
 from tests.tuner.study.nodes.test_fleet import ToyNode
 from tuner.errors import LaunchFailed, UsageError
-from tuner.study.nodes.opening import open_node, thread_for_each
+from tuner.study.nodes.opening import notes_on, open_node, thread_for_each
 from tuner.values.configuration import Configuration
 
 WAIT_S = 30.0
@@ -25,6 +25,14 @@ class Refusing(ToyNode):
 def test_a_model_that_does_not_start_comes_with_the_machine() -> None:
     with pytest.raises(UsageError, match=r"^--workers: on the machine b: no licence$"):
         open_node(Refusing("b"), Configuration({}))
+
+
+def test_a_hub_that_measures_too_is_noted_once() -> None:
+    nodes = [ToyNode("a"), ToyNode("b")]
+    assert not list(notes_on(nodes))
+    nodes[1].is_here = True
+    (note,) = notes_on(nodes)
+    assert note.startswith("`tune` runs on the machine b, which measures: ")
 
 
 def test_a_signal_does_not_wait_for_the_machines() -> None:
