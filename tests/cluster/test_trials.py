@@ -34,6 +34,30 @@ GONE_S = 30.0
 OURS = ("serving.", "tuner.", "MeasuringNode")
 """In the commands of what a machine runs for a study."""
 
+UNREADABLE = """
+from tuner.errors import NodeLost
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study.nodes.measuring_node import MeasuringNode
+from tuner.study.nodes.ray_nodes import RayFleet
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+class Node(MeasuringNode):
+    def answer(self):
+        return Unreadable()
+
+settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+with RayFleet.open("1", settings, kind=Node) as fleet:
+    assert not fleet.nodes[0].is_here, "the head has no cores"
+    try:
+        fleet.nodes[0].ask("answer")
+    except NodeLost as error:
+        print(error)
+"""
+
 
 @pytest.fixture(scope="module", name="machines")
 def _machines():
@@ -154,6 +178,21 @@ def test_a_killed_hub_leaves_nothing_and_its_study_goes_on(machines, folder):
     assert len(trials) == TRIALS + len(cut)
     assert kept >= 3
     all_gone(machines)
+
+
+def test_an_answer_that_ray_does_not_bring_loses_its_machine(machines, folder):
+    """Whatever Ray's error; here the answer cannot be unpickled."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNREADABLE],
+        cwd=folder,
+        env=machines.environment,
+        capture_output=True,
+        text=True,
+        timeout=ENDED_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "is lost: Ray fails: " in done.stdout
 
 
 @pytest.mark.parametrize(

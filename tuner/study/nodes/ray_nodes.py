@@ -27,7 +27,13 @@ os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
 os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of connecting, each of some 40 s
 try:
     import ray
-    from ray.exceptions import AuthenticationError, GetTimeoutError, RayActorError, RayTaskError
+    from ray.exceptions import (
+        AuthenticationError,
+        GetTimeoutError,
+        RayActorError,
+        RayError,
+        RayTaskError,
+    )
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - needs an environment without Ray
     raise UsageError(f"--workers needs Ray: pip install 'luthier[ray]' ({error})") from error
@@ -88,7 +94,7 @@ class RayNode:
         """Call a method of the machine's `MeasuringNode`; return what it returns.
 
         Raises:
-            NodeLost: the machine does not answer.
+            NodeLost: the machine does not answer, or Ray does not bring the answer.
         """
         within_s = self._within_s
         try:
@@ -100,6 +106,8 @@ class RayNode:
         except RayActorError as error:
             _log.warning("actor lost", extra={"fields": {"node": self.name, "error": str(error)}})
             raise NodeLost(self.name, "Ray does not reach what measures there") from error
+        except RayError as error:
+            raise NodeLost(self.name, f"Ray fails: {_first_line(error)}") from error
 
 
 class RayFleet:
@@ -144,8 +152,9 @@ class RayFleet:
                     configure_logging=False,
                 )
         except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
-            text = str(error).strip().splitlines()[0]
-            raise UsageError(f"--workers {workers}: Ray cannot be reached: {text}") from error
+            raise UsageError(
+                f"--workers {workers}: Ray cannot be reached: {_first_line(error)}"
+            ) from error
         try:
             return cls(_take(workers, settings, kind, goes_on=goes_on))
         except BaseException:
@@ -204,11 +213,15 @@ def _take(
     for one in ready:
         try:
             ray.get(one)
-        except RayActorError as error:
+        except RayError as error:
             lines = str(error).strip().splitlines()
             name = placed[one].name
             raise UsageError(f"--workers {workers}: on the machine {name}: {lines[-1]}") from error
     return nodes
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextlib.contextmanager
