@@ -99,8 +99,8 @@ def test_several_machines_measure_rounds_at_once(
     at_once: int, left_s: float, pairs: int, arms: int
 ) -> None:
     """As many rounds as there are machines take the time of one; starts take what they take."""
-    for alone in (BUDGET, CUT):
-        alone = dataclasses.replace(alone, pairs=pairs)
+    for one in (BUDGET, CUT):
+        alone = dataclasses.replace(one, pairs=pairs)
         several = dataclasses.replace(alone, at_once=at_once)
         assert several.rounds_s(at_once * pairs, arms) == alone.rounds_s(pairs, arms)
         assert several.rounds_s(1, arms) == alone.rounds_s(1, arms)

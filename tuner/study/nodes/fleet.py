@@ -17,7 +17,6 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
 
-
 TOLERATED = {"memory_mb": 0.05}
 """Facts that may differ by this share: kernels of equal machines reserve a little more or less."""
 
