@@ -42,8 +42,12 @@ _log = logging.getLogger(__name__)
 
 PLACED_S = 60.0
 """Seconds in which a machine must give all its cores: others may use it."""
-CALL_S, PHASES = 900.0, 10
-"""Time after which a machine whose call has not ended is lost: seconds, and measured parts on top."""
+CALL_S = 900.0
+"""Seconds beyond the study's longest time after which a call that has not ended loses its machine.
+
+For one that hangs: how long an evaluation or a round takes depends on the load, and a machine that
+ends or is silent is noticed by Ray itself.
+"""
 CLOSE_S = 10.0
 """Seconds in which a machine ends its processes in order."""
 
@@ -200,7 +204,7 @@ def _take(
                 node_name(node, alive),
                 actor.options(**options).remote(plain),
                 is_here=node["NodeID"] == here,
-                within_s=CALL_S + PHASES * settings.measurement.measured_s,
+                within_s=CALL_S + settings.search.max_time_s,
             )
         )
     placed = {node.actor.__ray_ready__.remote(): node for node in nodes}
