@@ -57,6 +57,36 @@ with RayFleet.open("1", settings, kind=Node) as fleet:
     except NodeLost as error:
         print(error)
 """
+BUSY = """
+import threading, time
+from tuner.errors import NodeLost
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study.nodes.measuring_node import MeasuringNode
+from tuner.study.nodes.ray_nodes import RayFleet
+
+class Node(MeasuringNode):
+    def wait(self, seconds):
+        time.sleep(seconds)
+
+def wait(node):
+    try:
+        node.ask("wait", 1000.0)
+    except NodeLost as error:
+        print(error)
+        lost.set()
+
+settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+lost = threading.Event()
+with RayFleet.open("2", settings, kind=Node) as fleet:
+    for node in fleet.nodes:
+        node.ask("wait", 0.0)
+        threading.Thread(target=wait, args=[node], daemon=True).start()
+    print("begun", flush=True)
+    lost.wait(600.0)
+"""
+SILENT_S = 150.0
+"""Ray's health checks take 65 s by default."""
 
 
 @pytest.fixture(scope="module", name="machines")
@@ -193,6 +223,26 @@ def test_an_answer_that_ray_does_not_bring_loses_its_machine(machines, folder):
     )
     assert done.returncode == 0, done.stderr
     assert "is lost: Ray fails: " in done.stdout
+
+
+def test_a_silent_machine_is_lost_long_before_a_call_may_end(machines, folder):
+    """Ray's health checks notice it; a call may take as long as the study, and longer."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        cwd=folder,
+        env=machines.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            machines.freeze()
+            out, _ = process.communicate(timeout=SILENT_S)
+        finally:
+            process.kill()
+            machines.kill()
+            machines.add()
+    assert "is lost: Ray does not reach what measures there" in out
 
 
 @pytest.mark.parametrize(
