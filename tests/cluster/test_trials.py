@@ -34,6 +34,60 @@ GONE_S = 30.0
 OURS = ("serving.", "tuner.", "MeasuringNode")
 """In the commands of what a machine runs for a study."""
 
+UNREADABLE = """
+from tuner.errors import NodeLost
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study.nodes.measuring_node import MeasuringNode
+from tuner.study.nodes.ray_nodes import RayFleet
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+class Node(MeasuringNode):
+    def answer(self):
+        return Unreadable()
+
+settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+with RayFleet.open("1", settings, kind=Node) as fleet:
+    assert not fleet.nodes[0].is_here, "the head has no cores"
+    try:
+        fleet.nodes[0].ask("answer")
+    except NodeLost as error:
+        print(error)
+"""
+BUSY = """
+import threading, time
+from tuner.errors import NodeLost
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study.nodes.measuring_node import MeasuringNode
+from tuner.study.nodes.ray_nodes import RayFleet
+
+class Node(MeasuringNode):
+    def wait(self, seconds):
+        time.sleep(seconds)
+
+def wait(node):
+    try:
+        node.ask("wait", 1000.0)
+    except NodeLost as error:
+        print(error)
+        lost.set()
+
+settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+lost = threading.Event()
+with RayFleet.open("2", settings, kind=Node) as fleet:
+    for node in fleet.nodes:
+        node.ask("wait", 0.0)
+        threading.Thread(target=wait, args=[node], daemon=True).start()
+    print("begun", flush=True)
+    lost.wait(600.0)
+"""
+SILENT_S = 150.0
+"""Ray's health checks take 65 s by default."""
+
 
 @pytest.fixture(scope="module", name="machines")
 def _machines():
@@ -154,6 +208,41 @@ def test_a_killed_hub_leaves_nothing_and_its_study_goes_on(machines, folder):
     assert len(trials) == TRIALS + len(cut)
     assert kept >= 3
     all_gone(machines)
+
+
+def test_an_answer_that_ray_does_not_bring_loses_its_machine(machines, folder):
+    """Whatever Ray's error; here the answer cannot be unpickled."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNREADABLE],
+        cwd=folder,
+        env=machines.environment,
+        capture_output=True,
+        text=True,
+        timeout=ENDED_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "is lost: Ray fails: " in done.stdout
+
+
+def test_a_silent_machine_is_lost_long_before_a_call_may_end(machines, folder):
+    """Ray's health checks notice it; a call may take as long as the study, and longer."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        cwd=folder,
+        env=machines.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            machines.freeze()
+            out, _ = process.communicate(timeout=SILENT_S)
+        finally:
+            process.kill()
+            machines.kill()
+            machines.add()
+    assert "is lost: Ray does not reach what measures there" in out
 
 
 @pytest.mark.parametrize(

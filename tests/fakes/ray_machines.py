@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,10 @@ class RayMachines:
     def kill(self):
         """Kill all processes of the machine that was added last, Ray's first."""
         self._order("kill")
+
+    def freeze(self):
+        """Stop Ray on the machine that was added last, which then is as silent as behind a cut link."""
+        self._order("freeze")
 
     def add(self, **resources):
         """Add a machine, with `CORES` cores or with these arguments of `Cluster.add_node`."""
@@ -94,7 +99,10 @@ def main():
     _say(cluster.address)
     for line in sys.stdin:
         word, resources = json.loads(line)
-        if word == "kill":
+        if word == "freeze":
+            for started in nodes[-1].all_processes["raylet"]:
+                started.process.send_signal(signal.SIGSTOP)
+        elif word == "kill":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
             nodes.append(cluster.add_node(**resources))

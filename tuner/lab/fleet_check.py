@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from scipy.stats import gmean
@@ -17,8 +16,9 @@ from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.search import SearchSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
+from tuner.study import targets
 from tuner.study.nodes import fleet, opening
-from tuner.study.nodes.measuring_node import MeasuringNode
+from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.progress import Terminal
 from tuner.values.configuration import Configuration
 from tuner.values.interval import Interval
@@ -51,7 +51,8 @@ class FleetCheck:
 
     nodes: tuple[CheckedNode, ...]
     difference: str | None
-    """What tells two of them apart, so that trials on them cannot be compared; None: they are alike."""
+    """What tells two of them, or one and this machine, apart, so that trials on them cannot be
+    compared; None: they are alike."""
 
     @property
     def is_wrong(self) -> bool:
@@ -80,20 +81,22 @@ def check(
         terminal: where progress is told.
 
     Raises:
-        UsageError: the machines cannot be had, or the model does not start on one.
+        UsageError: the machines cannot be had, a file of the model cannot be read, or the model
+            does not start on one.
         TunerError: the model cannot be measured on one.
     """
     settings = StudySettings(
         target=target, search=SearchSettings(workers=workers), measurement=MeasurementSettings()
     )
+    here = facts(targets.find_target(target))
     with opening.open_fleet(settings, kind=ExaminedNode) as nodes:
         terminal.say(f"{len(nodes)} machines: {', '.join(node.name for node in nodes)}")
         default = Configuration({})
-        with ThreadPoolExecutor(len(nodes)) as threads:
+        with opening.thread_for_each(nodes) as threads:
             told = dict(
                 zip(
                     (node.name for node in nodes),
-                    threads.map(lambda node: node.open(default), nodes),
+                    threads.map(lambda node: opening.open_node(node, default), nodes),
                     strict=True,
                 )
             )
@@ -104,10 +107,10 @@ def check(
                 terminal.say(f"round {1 + number} of {evaluations} on all machines")
     return FleetCheck(
         nodes=tuple(
-            _checked(name, facts, found, rounds, place)
-            for place, ((name, facts), found) in enumerate(zip(told.items(), findings, strict=True))
+            _checked(name, one, found, rounds, place)
+            for place, ((name, one), found) in enumerate(zip(told.items(), findings, strict=True))
         ),
-        difference=_difference(told),
+        difference=_difference(told, here),
     )
 
 
@@ -143,9 +146,12 @@ def _checked(
     )
 
 
-def _difference(told: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _difference(told: Mapping[str, Mapping[str, Any]], here: Mapping[str, Any]) -> str | None:
+    """Return the first difference; no engine ran here, so this machine has fewer facts to compare."""
+    known = {name: {key: facts[key] for key in here} for name, facts in told.items()}
     try:
         fleet.check_alike(told)
+        fleet.check_alike({"this machine": here, **known})
     except UsageError as error:
         return str(error)
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import itertools
 import math
 import multiprocessing
 import os
@@ -173,11 +172,11 @@ class ReplayedNodes:
 
 
 class DealtRounds:
-    """Rounds that several machines measure at once, each whole rounds in its turn."""
+    """Rounds that several machines measure at once, each whole rounds in its turn (`FleetRounds`)."""
 
     def __init__(self, sources: Sequence[verification.MeasuresRounds]) -> None:
         self._sources = sources
-        self._turns = itertools.cycle(sources)
+        self._number = 0
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -185,8 +184,13 @@ class DealtRounds:
         return self._sources[0].arms
 
     def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
-        """Yield one evaluation per arm, all on the same machine."""
-        yield from next(self._turns).round(arms)
+        """Yield one evaluation per arm, all on the same machine, which alternates their order."""
+        turn, place = divmod(self._number, len(self._sources))
+        self._number += 1
+        order = self.arms if (turn + place) % 2 == 0 else tuple(reversed(self.arms))
+        found = dict(self._sources[place].round(order))
+        for role in arms:
+            yield role, found[role]
 
 
 def verdict_of(

@@ -14,6 +14,7 @@ How a trial is read:
     FAIL without outcome, in any other study     lost: the objective raised, or returned NaN
     COMPLETE, infinite value                     lost
     RUNNING, WAITING                             pending
+    any, in the study's attribute `disregarded`  its machine was broken or lost: ignored
 
 Trials of Luthier's own studies carry `origin` or `interrupted`.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ from tuner.values.configuration import Configuration
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
+DISREGARDED = "disregarded"
+"""The study's attribute with the numbers of trials that tell of a machine, not of a configuration."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,14 +226,17 @@ def gather(
     number: int | None,
     maximise: bool,
     with_missed: bool = False,
+    disregarded: Collection[int] = (),
 ) -> History:
     """Read a study's trials; those outside `place` are only counted.
 
     Args:
         number: the trial being proposed, which is left out; None to read all.
         with_missed: whether evaluations that violate constraints count as observed.
+        disregarded: numbers of trials that are ignored.
     """
-    kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
+    ignored = {number, *disregarded}
+    kept = [one for one in trials if one.number not in ignored and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
     proposals = [one.user_attrs.get(PROPOSAL, {}) for one in reversed(kept)]
     rows = list(_rows(kept, place, with_missed=with_missed))

@@ -19,7 +19,7 @@ from tuner.sampling import blas
 from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
-from tuner.sampling.history import History, gather, shared_distributions
+from tuner.sampling.history import DISREGARDED, History, gather, shared_distributions
 from tuner.sampling.surrogates import constraint_model, model_averaging, surrogate
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
@@ -215,4 +215,5 @@ def history_of(study: Study, candidates: CandidateSet | None) -> History | None:
         number=None,
         maximise=study.direction is StudyDirection.MAXIMIZE,
         with_missed=True,
+        disregarded=study.user_attrs.get(DISREGARDED, ()),
     )

@@ -38,6 +38,7 @@ from tuner.values.trial import Trial
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
+DISREGARDED = "disregarded"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
@@ -148,6 +149,12 @@ class StudyStore:
         finally:
             connection.close()
 
+    def delete(self) -> None:
+        """Delete the study from its storage, or raise StorageFailed."""
+        storage = self.study._storage  # noqa: SLF001 - no public way
+        with _storage_errors(self._where):
+            optuna.delete_study(study_name=self.study.study_name, storage=storage)
+
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let this sampler make the proposals from now on."""
         self.study.sampler = sampler
@@ -210,6 +217,12 @@ class StudyStore:
         with _storage_errors(self._where):
             self._interrupt(proposed.trial, reason)
 
+    def disregard(self, numbers: Collection[int]) -> None:
+        """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
+        with _storage_errors(self._where):
+            before = self.study.user_attrs.get(DISREGARDED, [])
+            self.study.set_user_attr(DISREGARDED, [*before, *numbers])
+
     def _interrupt(self, trial: optuna.Trial, reason: str) -> None:
         trial.set_user_attr("interrupted", reason)
         self.study.tell(trial, state=TrialState.FAIL)
@@ -259,12 +272,6 @@ class StudyStore:
         return tuple(
             _gain(trial.user_attrs) for trial in frozen if trial.user_attrs["origin"] in origins
         )
-
-
-def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it exists, or raise StorageFailed."""
-    with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
-        optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
 
 
 def without_password(url: str) -> str:

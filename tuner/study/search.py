@@ -11,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -243,11 +243,21 @@ class Search:
         self.store.give_up(proposed.running, reason)
         self.store.enqueue(proposed.configuration, origin=proposed.running.origin)
 
+    def disregard(self, failed: Sequence[Trial]) -> None:
+        """Let failures of a machine count against no configuration, and queue what failed there."""
+        self.store.disregard([trial.number for trial in failed])
+        for configuration, origin in {one.configuration: one.origin for one in failed}.items():
+            self.store.enqueue(configuration, origin=origin)
+
     def check_nodes(self, count: int) -> None:
         """Queue the default once more for each further machine, so that they can be compared."""
         if not self.trials:
             for _ in range(count - 1):
                 self.store.enqueue(self.problem.default, origin="check")
+
+    def use_nodes(self, count: int) -> None:
+        """Plan with so many machines from now on."""
+        self.budget = dataclasses.replace(self.budget, at_once=count)
 
     def left_s(self, used_s: float) -> float:
         """Return the expected time until the study's end."""
@@ -302,17 +312,20 @@ class Search:
             f"(with 95 % intervals): {', '.join(said)}"
         )
 
-    def slow_node(self) -> tuple[str, str] | None:
-        """Return the machine that is slower than the others beyond what is expected, and how much."""
-        if len(self.trials) % CHECK_EVERY:
+    def slow_node(self, names: Collection[str]) -> tuple[str, str] | None:
+        """Return which of these machines is slower than the others beyond what is expected, and how much."""
+        if len(self.trials) % CHECK_EVERY or len(names) < 2:
             return None
         found = recommendation.estimate_node_speeds(self.store.study, **self._given)
         if found is None:
             return None
+        places = [place for place, name in enumerate(found.names) if name in names]
+        if len(places) < 2:
+            return None
         sign = 1.0 if self.objective.is_minimised else -1.0
-        place = int(np.argmax(sign * found.mean))
-        others = len(found.mean) - 1
-        weights = np.full(others + 1, -1.0 / others)
+        place = max(places, key=lambda one: sign * found.mean[one])
+        weights = np.zeros(len(found.mean))
+        weights[places] = -1.0 / (len(places) - 1)
         weights[place] = 1.0
         slower = sign * float(weights @ found.mean)
         error = math.sqrt(float(weights @ found.covariance @ weights))

@@ -41,6 +41,7 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
+from tuner.study.nodes.fleet import Node
 from tuner.study.nodes.opening import begin_on, open_fleet
 from tuner.study.parallel_search import ParallelSearch
 from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
@@ -242,7 +243,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     )
 
 
-def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch) -> str:
+def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch[Node]) -> str:
     while (reason := steps.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = steps.step()
@@ -322,10 +323,12 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
     done, fits = len(search.trials), budget.trials_in(left_s)
     expected_s = budget.left_s(done, [])
     if ending is not None:
-        left = len(ending.arms) * ending.pairs - len(ending.evaluations)
-        if ending.ranked_shortlist is None:
-            left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.selection_evaluations))
-        expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
+        arms, finalists = len(ending.arms), len(ending.shortlist)
+        expected_s = 0.0 if ending.open_loop else budget.open_s
+        expected_s += budget.rounds_s(ending.pairs - len(ending.evaluations) // arms, arms)
+        if ending.ranked_shortlist is None and finalists:
+            done_rounds = len(ending.selection_evaluations) // finalists
+            expected_s += budget.rounds_s(max(0, FINAL_ROUNDS - done_rounds), finalists)
     return StudyPlan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),

@@ -15,10 +15,12 @@ from optuna.distributions import IntDistribution
 
 from tests.fakes.commands import tune
 from tests.fakes.postgresql_server import running_postgresql
-from tuner.errors import StorageFailed, StudyBusy
+from tuner.errors import StorageFailed, StudyBusy, UnknownStudy
 from tuner.store import study_store
+from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
+from tuner.study import creation
 from tuner.values.trial import OK
 
 pytestmark = pytest.mark.processes
@@ -101,6 +103,21 @@ def test_a_lock_holds_over_processes_and_ends_with_its_own(url: str) -> None:
             holder.kill()
     with reopened("held", url).hold_lock():
         pass
+
+
+def test_a_study_that_runs_elsewhere_is_not_overwritten(url: str, tmp_path: pathlib.Path) -> None:
+    """Neither it nor this machine's folder of that name."""
+    store = stored("o", url)
+    folder = RunFolder(tmp_path, "o")
+    folder.create({}, {})
+    with store.hold_lock(), pytest.raises(StudyBusy, match="'o' is in use by another process"):
+        creation._delete(folder, url)
+    assert folder.exists()
+    assert reopened("o", url).facts() == {"model": "echo"}
+    creation._delete(folder, url)
+    assert not folder.exists()
+    with pytest.raises(UnknownStudy):
+        reopened("o", url)
 
 
 def test_a_study_goes_on_and_a_second_hub_is_refused(url: str, tmp_path: pathlib.Path) -> None:

@@ -104,7 +104,6 @@ def facts(target: Target) -> dict[str, Any]:
     """
     here = machine.describe(machine.read())
     host = {name: here["host"][name] for name in ("architecture", "cpu", "cores", "memory_mb")}
-    host["memory_mb"] = round(host["memory_mb"], -3)
     try:
         manifest = ManifestMaker().make(target.spec.files)
     except ArtefactError as error:

@@ -15,6 +15,7 @@ from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import Node, check_alike
 from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.preparation import StudyInputs
+from tuner.values.configuration import Configuration
 
 RAY_NODES = "tuner.study.nodes.ray_nodes"
 """Imported late: it needs an extra, and takes two seconds."""
@@ -49,7 +50,7 @@ def open_fleet(
 
 
 def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
-    """Start the engines of all machines, and end this one's; return notes on its responses.
+    """Start the engines of all machines, and end this one's; return notes.
 
     Raises:
         UsageError: the machines differ.
@@ -58,8 +59,9 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
         return []
     note = evaluator.check_responses()
     evaluator.stop_engine()
-    with ThreadPoolExecutor(len(nodes)) as threads:
-        told = list(threads.map(lambda node: _open(node, inputs), nodes))
+    default = inputs.problem.default
+    with thread_for_each(nodes) as threads:
+        told = list(threads.map(lambda node: open_node(node, default), nodes))
     here = {
         "limits": inputs.served.limits,
         "payloads": inputs.payloads.description,
@@ -68,11 +70,38 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
     check_alike(
         {"this machine": here} | {node.name: one for node, one in zip(nodes, told, strict=True)}
     )
-    return [] if note is None else [note]
+    return [*filter(None, [note]), *notes_on(nodes)]
 
 
-def _open(node: Node, inputs: StudyInputs) -> Mapping[str, Any]:
+def notes_on(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield notes on the machines' use."""
+    for node in nodes:
+        if node.is_here:
+            yield (
+                f"`tune` runs on the machine {node.name}, which measures: choosing configurations "
+                "for other machines slows it; run `tune` on a machine of the cluster without cores "
+                "in it (ray start --num-cpus 0)"
+            )
+
+
+@contextlib.contextmanager
+def thread_for_each(nodes: Sequence[Node]) -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread for each machine; after an exception, such as of a signal, none is waited for.
+
+    What they wait for ends when the machines are given back.
+    """
+    threads = ThreadPoolExecutor(len(nodes), thread_name_prefix="node")
     try:
-        return node.open(inputs.problem.default)
+        yield threads
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        raise
+    threads.shutdown()
+
+
+def open_node(node: Node, first: Configuration) -> Mapping[str, Any]:
+    """Start a machine's engine (`MeasuringNode.open`), or raise UsageError with its name."""
+    try:
+        return node.open(first)
     except TunerError as error:
         raise UsageError(f"--workers: on the machine {node.name}: {error}") from error

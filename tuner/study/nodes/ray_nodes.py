@@ -27,7 +27,13 @@ os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
 os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of connecting, each of some 40 s
 try:
     import ray
-    from ray.exceptions import AuthenticationError, GetTimeoutError, RayActorError, RayTaskError
+    from ray.exceptions import (
+        AuthenticationError,
+        GetTimeoutError,
+        RayActorError,
+        RayError,
+        RayTaskError,
+    )
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - needs an environment without Ray
     raise UsageError(f"--workers needs Ray: pip install 'luthier[ray]' ({error})") from error
@@ -36,8 +42,12 @@ _log = logging.getLogger(__name__)
 
 PLACED_S = 60.0
 """Seconds in which a machine must give all its cores: others may use it."""
-CALL_S, PHASES = 900.0, 10
-"""Time after which a machine whose call has not ended is lost: seconds, and measured parts on top."""
+CALL_S = 900.0
+"""Seconds beyond the study's longest time after which a call that has not ended loses its machine.
+
+For one that hangs: how long an evaluation or a round takes depends on the load, and a machine that
+ends or is silent is noticed by Ray itself.
+"""
 CLOSE_S = 10.0
 """Seconds in which a machine ends its processes in order."""
 
@@ -45,9 +55,10 @@ CLOSE_S = 10.0
 class RayNode:
     """One machine of the cluster (`fleet.Node`)."""
 
-    def __init__(self, name: str, actor: Any, *, within_s: float) -> None:
+    def __init__(self, name: str, actor: Any, *, is_here: bool, within_s: float) -> None:
         """Take an actor; a call that takes longer than `within_s` shows that it is lost."""
         self.name = name
+        self.is_here = is_here
         self.actor = actor
         self._within_s = within_s
 
@@ -87,7 +98,7 @@ class RayNode:
         """Call a method of the machine's `MeasuringNode`; return what it returns.
 
         Raises:
-            NodeLost: the machine does not answer.
+            NodeLost: the machine does not answer, or Ray does not bring the answer.
         """
         within_s = self._within_s
         try:
@@ -99,6 +110,8 @@ class RayNode:
         except RayActorError as error:
             _log.warning("actor lost", extra={"fields": {"node": self.name, "error": str(error)}})
             raise NodeLost(self.name, "Ray does not reach what measures there") from error
+        except RayError as error:
+            raise NodeLost(self.name, f"Ray fails: {_first_line(error)}") from error
 
 
 class RayFleet:
@@ -143,8 +156,9 @@ class RayFleet:
                     configure_logging=False,
                 )
         except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
-            text = str(error).strip().splitlines()[0]
-            raise UsageError(f"--workers {workers}: Ray cannot be reached: {text}") from error
+            raise UsageError(
+                f"--workers {workers}: Ray cannot be reached: {_first_line(error)}"
+            ) from error
         try:
             return cls(_take(workers, settings, kind, goes_on=goes_on))
         except BaseException:
@@ -180,6 +194,7 @@ def _take(
         )
     actor = ray.remote(kind)
     plain = dataclasses.replace(settings, store=StoreSettings()).as_nested()  # without a password
+    here = ray.get_runtime_context().get_node_id()
     nodes = []
     for node in alive[:count]:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -188,7 +203,8 @@ def _take(
             RayNode(
                 node_name(node, alive),
                 actor.options(**options).remote(plain),
-                within_s=CALL_S + PHASES * settings.measurement.measured_s,
+                is_here=node["NodeID"] == here,
+                within_s=CALL_S + settings.search.max_time_s,
             )
         )
     placed = {node.actor.__ray_ready__.remote(): node for node in nodes}
@@ -201,11 +217,15 @@ def _take(
     for one in ready:
         try:
             ray.get(one)
-        except RayActorError as error:
+        except RayError as error:
             lines = str(error).strip().splitlines()
             name = placed[one].name
             raise UsageError(f"--workers {workers}: on the machine {name}: {lines[-1]}") from error
     return nodes
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 
 import pytest
 
@@ -44,3 +46,17 @@ def test_a_node_measures_trials_and_rounds_as_a_study_does() -> None:
         assert node.evaluate(DEFAULT, None).measurement is not None
     finally:
         node.close()
+
+
+def test_a_load_generator_that_fails_is_a_failed_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on one machine; what begins here alone is the load generator's process."""
+    node = MeasuringNode(SETTINGS.as_nested())
+    try:
+        node.open(DEFAULT)
+        monkeypatch.setattr(sys, "executable", shutil.which("false"))
+        evaluation = node.evaluate(OTHER, None)
+    finally:
+        node.close()
+    assert evaluation.measurement is None
+    assert evaluation.outcome.status == "failed"
+    assert "the load generator's process does not start" in evaluation.outcome.reason
