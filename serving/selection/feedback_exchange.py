@@ -238,13 +238,13 @@ class FeedbackExchange:
 
     async def _replay_places(self, places: list[Place]) -> None:
         said = [(place, _read_log(place.told)) for place in places]
-        missing: dict[StateKey, None] = {}
+        keys: dict[StateKey, None] = {}
         for place, text in said:
             states = self._states.get(place.told.application)
             if states is not None and text is not None and text.feedback is not None:
-                for user in states.missing(text.feedback):
-                    missing[place.told.application, user] = None
-        loaded = await self._call(self._store.load, list(missing)) if missing else {}
+                for user in states.to_load(text.feedback):
+                    keys[place.told.application, user] = None
+        loaded = await self._call(self._store.load, list(keys)) if keys else {}
         for place, text in said:
             states = self._states.get(place.told.application)
             if text is None:

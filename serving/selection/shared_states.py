@@ -98,13 +98,20 @@ class SharedUserStates:
 
     # Replay
 
-    def missing(self, feedback: Feedback) -> list[str]:
-        """Return whose states feedback concerns that are not in memory."""
+    def to_load(self, feedback: Feedback) -> list[str]:
+        """Return whose states feedback concerns that may not be in memory when it is replayed.
+
+        A user's may be dropped until then; it is saved then, so what is loaded now is as good.
+        """
         user = self._context(feedback.decision.query.user)
-        return [one for one in dict.fromkeys((user, EVERYBODY)) if one not in self._states]
+        return [
+            one
+            for one in dict.fromkeys((user, EVERYBODY))
+            if one != EVERYBODY or one not in self._states
+        ]
 
     def replay(self, place: int, said: LogText, loaded: Mapping[StateKey, PlacedState]) -> None:
-        """Learn from a place of the log, with the states loaded that were missing."""
+        """Learn from a place of the log, with the states loaded of which `to_load` spoke."""
         feedback = said.feedback
         assert feedback is not None
         name = self._selector.application.name

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.errors import InvalidSettings, NotReady
@@ -290,17 +290,47 @@ class World:
         for user in dict.fromkeys(["", *(user for _, user in self.asked)]):
             one, other, new = (gateway.states.state(user) for gateway in every)
             assert one == other == new
-        policy = every[0].selector.policy
-        state = policy.initial(("a", "b"))
-        for said in log:
-            if said.feedback is None:
-                assert said.models is not None
-                state = policy.relink(state, said.models)
-            else:
-                state = policy.observe(state, said.feedback.decision, said.feedback.truth)
-        assert every[0].states.state("") == state
+        for user, state in replayed(log, every[0].selector, self.contexts).items():
+            assert every[0].states.state(user) == state
 
 
+def replayed(log: Sequence[LogText], selector: Selector, contexts: str) -> dict[str, Any]:
+    """The states by user that a log makes."""
+    policy = selector.policy
+    states: dict[str, Any] = {"": policy.initial(("a", "b"))}
+    for said in log:
+        if said.feedback is None:
+            assert said.models is not None
+            states = {user: policy.relink(state, said.models) for user, state in states.items()}
+            continue
+        feedback = said.feedback
+        for user in {"", feedback.decision.query.user if contexts == "user" else ""}:
+            if user not in states:
+                assert said.initial is not None
+                states[user] = selector.parse_state(said.initial)
+            states[user] = policy.observe(states[user], feedback.decision, feedback.truth)
+    return states
+
+
+def history(text: str) -> list[tuple[int, str, int, str, str]]:
+    """Steps from a text: `0 ask u, 1 tell 0` is u's query at gateway 0, whose loss is told to 1."""
+    steps = []
+    for step in text.split(","):
+        at, what, *more = step.split()
+        subject = more[0] if more else ""
+        number = int(subject) if subject.isdigit() else 0
+        user = subject if what == "ask" else ""
+        steps.append((int(at), what, number, "b" if what == "ask" else "a", user))
+    return steps
+
+
+DROPPED_AMID_A_PAGE = history(
+    "1 ask u, 1 tell 0, 1 save, 0 save, 1 ask v, 1 ask u, 1 tell 1, 1 tell 2, 1 sync, 0 sync"
+)
+"""A user's state makes way for another's of the same page, and is needed again."""
+
+
+@example(steps=DROPPED_AMID_A_PAGE, contexts="user")
 @settings(max_examples=15)
 @given(steps=STEPS, contexts=st.sampled_from(("shared", "user")))
 def test_feedback_counts_once_on_all_gateways(steps: Any, contexts: str) -> None:
