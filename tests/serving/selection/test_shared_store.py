@@ -89,10 +89,10 @@ def test_the_log_takes_each_key_once(opened: Callable[[], SharedStore]) -> None:
     one, other = opened(), opened()
     assert one.read(0, 10) == (0, 0, 0, [])
     told = [Told(2**51 + n, "app", f"ü {n}") for n in range(4)]
-    one.append(told[:2])
-    other.append([told[1], told[3], told[3]])
-    one.append([])
-    one.append([told[0], told[2]])
+    assert one.append(told[:2]) == [1, 2]
+    assert other.append([told[1], told[3], told[3]]) == [2, 3, 3]
+    assert one.append([]) == []
+    assert one.append([told[0], told[2]]) == [1, 4]
     page = other.read(0, 10)
     assert [place.number for place in page.places] == [1, 2, 3, 4]
     assert [place.told for place in page.places] == [told[0], told[1], told[3], told[2]]
@@ -101,8 +101,12 @@ def test_the_log_takes_each_key_once(opened: Callable[[], SharedStore]) -> None:
 
 
 def test_a_state_is_replaced_by_one_that_learnt_more(opened: Callable[[], SharedStore]) -> None:
-    """Older ones are ignored; a deletion takes those before its place."""
+    """Older ones are ignored; a deletion takes those before its place.
+
+    One that learnt from places that the log lost is ignored, too.
+    """
     one, other = opened(), opened()
+    one.append([Told(key, "app", "") for key in range(3)])
 
     def save(store: SharedStore, states: Any, base: int = 0, **more: Any) -> None:
         store.save(states, base=base, **{"deleted": {}, "most_users": {}, **more})
@@ -111,6 +115,7 @@ def test_a_state_is_replaced_by_one_that_learnt_more(opened: Callable[[], Shared
     save(one, {shared: PlacedState(5, "five ü"), anna: PlacedState(2, "two")})
     save(other, {shared: PlacedState(4, "four"), else_: PlacedState(1, "x")}, base=3)
     save(one, {}, base=2)
+    save(one, {shared: PlacedState(9, "lost")}, base=4)
     every = {shared: (5, "five ü"), anna: (2, "two"), else_: (1, "x")}
     assert other.load([shared, anna, else_, ("app", "nobody")]) == every
     assert other.load_now(anna) == (2, "two")
@@ -140,11 +145,11 @@ def test_the_log_is_trimmed_behind_what_all_states_learnt(
     assert store.read(0, 20).last == 10
 
 
-def test_a_decision_is_found_until_it_has_feedback(
-    opened: Callable[[], SharedStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its id, and by user and input, the newest, or one without a user; the oldest are dropped."""
-    monkeypatch.setattr(f"{type(opened()).__module__}.KEPT_DECISIONS", 4)
+def test_a_decision_is_found_until_it_has_feedback(opened: Callable[[], SharedStore]) -> None:
+    """By its id, and by user and input, the newest, or one without a user.
+
+    It may be kept once more, by a gateway that does not know whether it was; not after its feedback.
+    """
     one, other = opened(), opened()
     one.keep_decisions([kept(1), kept(2), kept(3, user=""), kept(4, hashed="i")])
     assert other.find_decision("app", 1) == "text 1"
@@ -152,14 +157,59 @@ def test_a_decision_is_found_until_it_has_feedback(
     assert other.find_by_input("app", "u", "h") == "text 2"
     assert other.find_by_input("app", "v", "h") == "text 3"
     assert other.find_by_input("app", "v", "j") is None
-    other.append([Told(4, "app", "")])
+    other.append([Told(4, "app", ""), Told(2, "app", "")])
+    one.keep_decisions([kept(4, hashed="i"), kept(1)])
     assert one.find_decision("app", 4) is None
     assert one.find_by_input("app", "u", "i") is None
-    one.keep_decisions([kept(5), kept(6), kept(7)])
-    assert [key for key in range(1, 8) if one.find_decision("app", key)] == [3, 5, 6, 7]
+    assert one.find_by_input("app", "u", "h") == "text 1"
+
+
+def found(store: SharedStore) -> list[int]:
+    return [key for key in range(1, 10) if store.find_decision("app", key)]
+
+
+def test_the_oldest_decisions_are_dropped(
+    opened: Callable[[], SharedStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond a number of them, and of their bytes, for each application."""
+    store = opened()
+    monkeypatch.setattr(f"{type(store).__module__}.KEPT_DECISIONS", 4)
+    monkeypatch.setattr(f"{type(store).__module__}.KEPT_BYTES", 100)
+    store.keep_decisions([kept(key) for key in (1, 2, 3, 4)])
+    store.keep_decisions([kept(5), kept(6)._replace(application="other")])
+    assert found(store) == [2, 3, 4, 5]
+    store.keep_decisions([kept(7, text="x" * 88)])
+    assert found(store) == [4, 5, 7]
+    store.keep_decisions([kept(8, text="x" * 101)])
+    assert found(store) == []
+    store.keep_decisions([kept(9)])
+    assert found(store) == [9]
+    assert store.find_decision("other", 6) == "text 6"
+
+
+def test_a_deleted_applications_decisions_go(opened: Callable[[], SharedStore]) -> None:
+    """Those before the place of its deletion, not those of another one with its name."""
+    store = opened()
+    none: Any = {"base": 0, "most_users": {}}
+    store.keep_decisions([kept(1), kept(2), kept(3)._replace(application="other")])
+    (place,) = store.append([Told(100, "app", "{}")])
+    store.keep_decisions([kept(4)])
+    store.save({}, deleted={"app": place}, **none)
+    assert found(store) == [4]
+    assert store.find_by_input("app", "u", "h") == "text 4"
+    (place,) = store.append([Told(101, "app", "{}")])
+    for _ in range(2):
+        store.save({}, deleted={"app": place}, **none)
+        assert found(store) == []
+        assert store.find_by_input("app", "u", "h") is None
+    assert store.find_decision("other", 3) == "text 3"
 
 
 # Laws of the exchange
+
+
+WRITES = ("keep_decisions", "append", "read", "load", "save")
+"""Calls of a round, which may fail."""
 
 
 class Unreliable:
