@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.errors import NotReady
@@ -54,6 +54,11 @@ class SharedUserStates:
         """Maximum number of users' states, or None if there is only the shared one."""
         application = self._selector.application
         return application.most_users if application.contexts == "user" else None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that are linked now."""
+        return self._selector.application.models
 
     # Queries and feedback
 
@@ -133,8 +138,13 @@ class SharedUserStates:
         initial: PolicyState | None,
     ) -> None:
         if place > state.place:
-            state.replay(place, feedback, initial)
             self._unsaved.add(user)
+        state.replay(place, feedback, initial)
+
+    def settle(self, key: int) -> None:
+        """Drop feedback that was told here, as the log had it before from another gateway."""
+        for state in self._states.values():
+            state.settle(key)
 
     def relink_at(self, place: int, models: tuple[str, ...]) -> None:
         """Go over to other models at a place of the log, keeping what was learned."""
@@ -158,19 +168,21 @@ class SharedUserStates:
         return list(self._states)
 
     def restart(
-        self, base: int, loaded: Mapping[StateKey, PlacedState], unwritten: Collection[int]
+        self,
+        users: Sequence[str],
+        loaded: Mapping[StateKey, PlacedState],
+        unwritten: Container[int],
     ) -> None:
-        """Go on from the store's states, and with what was told here and is not in the log."""
+        """Go on from the store's states of users, and with what was told here and is not in the log."""
         name = self._selector.application.name
-        for user, state in self._states.items():
-            found = loaded.get((name, user))
-            parsed = None if found is None else self._parsed(found.text, user)
-            if found is None or parsed is None:
-                state.rebase(base, state.replayed, unwritten)
-                self._unsaved.add(user)
-            else:
-                state.rebase(found.place, parsed, unwritten)
-                self._unsaved.discard(user)
+        for user in sorted(users):  # everybody's first, from which new users start
+            old = self._states.get(user)
+            if old is not None:
+                state = self._add(user, loaded.get((name, user)))
+                for feedback in old.own:
+                    if feedback.key in unwritten:
+                        state.tell(feedback)
+        self._unsaved.difference_update(users)
 
     def unsaved(self) -> dict[str, PlacedState]:
         """Return the states by user that have learnt what the store's have not."""
