@@ -13,6 +13,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -122,6 +123,7 @@ class FeedbackExchange:
             NotReady: no id is left for it, because the store is away.
         """
         self._put(Told(self.next_id(), name, decision_json.write_log(LogText())))
+        self._deletions[name] = sys.maxsize  # until it has its place
         self.detach(name)
 
     def relink(self, name: str, models: Sequence[str]) -> None:

@@ -79,10 +79,10 @@ class ReplayedState(Generic[S]):
         if not is_first:  # else the live state has it, in the same order
             self._live = None
 
-    def restart(self, place: int, state: S) -> None:
+    def restart(self, place: int, state: S, *, is_new: bool = False) -> None:
         """Begin anew with a state, but for what this gateway was told and the log lacks."""
         if place > self.place:
-            self.place, self.replayed, self.is_new = place, state, False
+            self.place, self.replayed, self.is_new = place, state, is_new
             self._live = None
 
     def settle(self, key: int) -> None:

@@ -125,6 +125,8 @@ class SharedUserStates:
         if user != EVERYBODY:
             mine = self._states.get(user) or self._add(user, loaded.get((name, user)))
             initial = None if said.initial is None else self._parsed(said.initial, user)
+            if initial is None and mine.is_new:  # as all gateways have it at this place
+                initial = self._selector.initial_for_user(shared.replayed)
             self._learn(user, mine, place, feedback, initial)
         self._learn(EVERYBODY, shared, place, feedback, None)
         self._drop_settled()
@@ -158,9 +160,13 @@ class SharedUserStates:
     def forget(self, place: int) -> None:
         """Begin anew at a place of the log, at which the application was deleted."""
         shared = self._selector.initial()
-        for user, state in self._states.items():
-            fresh = shared if user == EVERYBODY else self._selector.initial_for_user(shared)
-            state.restart(place, fresh)
+        for user, state in list(self._states.items()):
+            if user == EVERYBODY:
+                state.restart(place, shared)
+            elif state.is_settled:
+                del self._states[user]
+            else:
+                state.restart(place, self._selector.initial_for_user(shared), is_new=True)
             self._unsaved.discard(user)
 
     def users(self) -> list[str]:

@@ -243,6 +243,9 @@ class Gateway:
         self.exchange = feedback_exchange.FeedbackExchange(self.store)
         options = {"models": ("a", "b"), "policy": "exp3", **more}
         self.selector = Selector(Application(name="app", **options))
+        self.add()
+
+    def add(self) -> None:
         self.states = SharedUserStates(self.selector, self.exchange, capacity=2)
         self.decisions = SharedDecisions("app", self.exchange)
         self.exchange.attach("app", self.states, self.decisions)
@@ -317,6 +320,10 @@ class World:
                 one.link(self.linked)
         elif what in ("before", "after"):
             gateway.store.faults.append(what)
+        elif what == "delete":
+            gateway.exchange.delete("app")
+            gateway.add()
+            gateway.link(self.linked)
         elif what == "mark":
             self.marked = self.closed.enter_context(contextlib.closing(sqlite3.connect(":memory:")))
             with contextlib.closing(sqlite3.connect(self.path)) as file:
@@ -368,15 +375,22 @@ def replayed(log: Sequence[LogText], selector: Selector, contexts: str) -> dict[
     policy = selector.policy
     states: dict[str, Any] = {"": policy.initial(("a", "b"))}
     for said in log:
+        if said == LogText():
+            states = {"": policy.initial(("a", "b"))}
+            continue
         if said.feedback is None:
             assert said.models is not None
             states = {user: policy.relink(state, said.models) for user, state in states.items()}
             continue
         feedback = said.feedback
-        for user in {"", feedback.decision.query.user if contexts == "user" else ""}:
+        its = feedback.decision.query.user if contexts == "user" else ""
+        for user in dict.fromkeys((its, "")):  # a new user starts from what was learnt before
             if user not in states:
-                assert said.initial is not None
-                states[user] = selector.parse_state(said.initial)
+                states[user] = (
+                    policy.initial_for_user(states[""])
+                    if said.initial is None
+                    else selector.parse_state(said.initial)
+                )
             states[user] = policy.observe(states[user], feedback.decision, feedback.truth)
     return states
 
@@ -416,7 +430,7 @@ LOST_END = history(
 @example(steps=LOST_END, contexts="user")
 @settings(max_examples=20)
 @given(
-    steps=st.one_of(steps_of("link"), steps_of("mark", "lose")),
+    steps=st.one_of(steps_of("link"), steps_of("delete", "mark", "lose")),
     contexts=st.sampled_from(("shared", "user")),
 )
 def test_feedback_counts_once_on_all_gateways(steps: Any, contexts: str) -> None:
