@@ -70,6 +70,7 @@ class FeedbackExchange:
         self.ids = QueryIds(store.reserve_ids(BLOCK, at_least=since_1970()), BLOCK)
         self.place = store.read(0, 1).base
         """Place of the log up to which this gateway has replayed it."""
+        self._base = self.place  # what this gateway saved last
         self._key: int | None = None  # what the log has at that place; None: not known yet
         self._states: dict[str, SharedUserStates] = {}
         self._logs: dict[str, DecisionLog] = {}
@@ -279,7 +280,7 @@ class FeedbackExchange:
 
     def _goes_on(self, page: Page) -> bool:
         """Return whether a page from `place` is of the log that was replayed here."""
-        if self._key is None:
+        if self._key is None or self.place == page.trimmed:
             return page.trimmed <= self.place <= page.last
         first = [(place.number, place.told.key) for place in page.places[:1]]
         return first == [(self.place, self._key)]
@@ -291,10 +292,10 @@ class FeedbackExchange:
         for place, text in said:
             name = place.told.application
             states = self._states.get(name)
-            if text is None or place.number < self._deletions.get(name, 0):
-                pass
-            elif text == LogText():
+            if text == LogText():
                 loaded = self._forget(place, loaded)
+            elif text is None or place.number < self._deletions.get(name, 0):
+                pass
             elif states is None:
                 self._early.append(_Early(place, time.monotonic()))
             elif states is not attached.get(name):  # since then; none of its states is loaded
@@ -347,6 +348,7 @@ class FeedbackExchange:
             loaded = await self._load([(name, user) for user in users])
             states.restart(users, loaded, self._waiting.keys())
         self.place, self._key = min(page.base, page.last), None
+        self._base = self.place
         self._early.clear()
         self._again.clear()
 
@@ -360,12 +362,12 @@ class FeedbackExchange:
             for user, state in states.unsaved().items()
         }
         deleted, self._deleted = self._deleted, {}
-        if not unsaved and not deleted:
-            return
         names = {name for name, _ in unsaved}
         most = {name: self._states[name].most_users for name in names}
         later = [*self._again, *(one.place for one in self._early)]
         base = min([self.place, *(place.number - 1 for place in later)])
+        if not unsaved and not deleted and base <= self._base:
+            return
         save = lambda: self._store.save(  # noqa: E731
             unsaved,
             base=base,
@@ -377,6 +379,7 @@ class FeedbackExchange:
         except BaseException:
             self._deleted = deleted | self._deleted
             raise
+        self._base = base
         for (name, user), state in unsaved.items():
             if name in self._states:
                 self._states[name].saved(user, state.place)
