@@ -49,6 +49,11 @@ class ReplayedState(Generic[S]):
         """Whether the log has all that this gateway was told."""
         return not self._own
 
+    @property
+    def own(self) -> Collection[Feedback]:
+        """Feedback that this gateway was told and the log is not known to have."""
+        return self._own.values()
+
     def tell(self, feedback: Feedback) -> None:
         """Learn from feedback that this gateway was told, and that is to be written to the log."""
         live = self.live
@@ -61,6 +66,7 @@ class ReplayedState(Generic[S]):
         Another gateway may have been told of the same decision first: then that is what counts.
         """
         if place <= self.place:
+            self.settle(feedback.key)
             return
         self.place = place
         is_first = next(iter(self._own.values()), None) == feedback
@@ -73,17 +79,16 @@ class ReplayedState(Generic[S]):
         if not is_first:  # else the live state has it, in the same order
             self._live = None
 
-    def restart(self, place: int, state: S) -> None:
+    def restart(self, place: int, state: S, *, is_new: bool = False) -> None:
         """Begin anew with a state, but for what this gateway was told and the log lacks."""
         if place > self.place:
-            self.place, self.replayed, self.is_new = place, state, False
+            self.place, self.replayed, self.is_new = place, state, is_new
             self._live = None
 
-    def rebase(self, place: int, state: S, unwritten: Collection[int]) -> None:
-        """Go on with a state at a place, and on top the feedback whose keys are `unwritten`."""
-        self._own = {key: one for key, one in self._own.items() if key in unwritten}
-        self.place, self.replayed, self.is_new = place, state, False
-        self._live = None
+    def settle(self, key: int) -> None:
+        """Drop feedback that this gateway was told, since the replayed state has that of the log."""
+        if self._own.pop(key, None) is not None:
+            self._live = None
 
     def relink(self, place: int, policy: Policy[Any], state: S) -> None:
         """Go on with another policy, and what it makes of the replayed state at a place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.errors import NotReady
@@ -55,6 +55,11 @@ class SharedUserStates:
         application = self._selector.application
         return application.most_users if application.contexts == "user" else None
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that are linked now."""
+        return self._selector.application.models
+
     # Queries and feedback
 
     def for_query(self, user: str) -> PolicyState:
@@ -98,13 +103,20 @@ class SharedUserStates:
 
     # Replay
 
-    def missing(self, feedback: Feedback) -> list[str]:
-        """Return whose states feedback concerns that are not in memory."""
+    def to_load(self, feedback: Feedback) -> list[str]:
+        """Return whose states feedback concerns that may not be in memory when it is replayed.
+
+        A user's may be dropped until then; it is saved then, so what is loaded now is as good.
+        """
         user = self._context(feedback.decision.query.user)
-        return [one for one in dict.fromkeys((user, EVERYBODY)) if one not in self._states]
+        return [
+            one
+            for one in dict.fromkeys((user, EVERYBODY))
+            if one != EVERYBODY or one not in self._states
+        ]
 
     def replay(self, place: int, said: LogText, loaded: Mapping[StateKey, PlacedState]) -> None:
-        """Learn from a place of the log, with the states loaded that were missing."""
+        """Learn from a place of the log, with the states loaded of which `to_load` spoke."""
         feedback = said.feedback
         assert feedback is not None
         name = self._selector.application.name
@@ -113,6 +125,8 @@ class SharedUserStates:
         if user != EVERYBODY:
             mine = self._states.get(user) or self._add(user, loaded.get((name, user)))
             initial = None if said.initial is None else self._parsed(said.initial, user)
+            if initial is None and mine.is_new:  # as all gateways have it at this place
+                initial = self._selector.initial_for_user(shared.replayed)
             self._learn(user, mine, place, feedback, initial)
         self._learn(EVERYBODY, shared, place, feedback, None)
         self._drop_settled()
@@ -126,8 +140,13 @@ class SharedUserStates:
         initial: PolicyState | None,
     ) -> None:
         if place > state.place:
-            state.replay(place, feedback, initial)
             self._unsaved.add(user)
+        state.replay(place, feedback, initial)
+
+    def settle(self, key: int) -> None:
+        """Drop feedback that was told here, as the log had it before from another gateway."""
+        for state in self._states.values():
+            state.settle(key)
 
     def relink_at(self, place: int, models: tuple[str, ...]) -> None:
         """Go over to other models at a place of the log, keeping what was learned."""
@@ -141,9 +160,13 @@ class SharedUserStates:
     def forget(self, place: int) -> None:
         """Begin anew at a place of the log, at which the application was deleted."""
         shared = self._selector.initial()
-        for user, state in self._states.items():
-            fresh = shared if user == EVERYBODY else self._selector.initial_for_user(shared)
-            state.restart(place, fresh)
+        for user, state in list(self._states.items()):
+            if user == EVERYBODY:
+                state.restart(place, shared)
+            elif state.is_settled:
+                del self._states[user]
+            else:
+                state.restart(place, self._selector.initial_for_user(shared), is_new=True)
             self._unsaved.discard(user)
 
     def users(self) -> list[str]:
@@ -151,19 +174,21 @@ class SharedUserStates:
         return list(self._states)
 
     def restart(
-        self, base: int, loaded: Mapping[StateKey, PlacedState], unwritten: Collection[int]
+        self,
+        users: Sequence[str],
+        loaded: Mapping[StateKey, PlacedState],
+        unwritten: Container[int],
     ) -> None:
-        """Go on from the store's states, and with what was told here and is not in the log."""
+        """Go on from the store's states of users, and with what was told here and is not in the log."""
         name = self._selector.application.name
-        for user, state in self._states.items():
-            found = loaded.get((name, user))
-            parsed = None if found is None else self._parsed(found.text, user)
-            if found is None or parsed is None:
-                state.rebase(base, state.replayed, unwritten)
-                self._unsaved.add(user)
-            else:
-                state.rebase(found.place, parsed, unwritten)
-                self._unsaved.discard(user)
+        for user in sorted(users):  # everybody's first, from which new users start
+            old = self._states.get(user)
+            if old is not None:
+                state = self._add(user, loaded.get((name, user)))
+                for feedback in old.own:
+                    if feedback.key in unwritten:
+                        state.tell(feedback)
+        self._unsaved.difference_update(users)
 
     def unsaved(self) -> dict[str, PlacedState]:
         """Return the states by user that have learnt what the store's have not."""

@@ -6,7 +6,7 @@ all. Keys begin with `luthier:`; a script's first key is that of the application
     luthier:ids                       next id
     luthier:log                       stream of told texts by place; :last :base :trimmed :taken
     luthier:replayed:NAME             hash of `PLACE TEXT` by user; :places users by place
-    luthier:decisions:NAME            hash of texts by key; :order, :inputs, :keys
+    luthier:decisions:NAME            hash of texts by key; :order by place, :inputs, :keys, :bytes
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from serving.errors import NotReady
 from serving.selection.stores.shared_store import (
+    KEPT_BYTES,
     KEPT_DECISIONS,
     KEPT_KEYS,
     KEPT_PLACES,
@@ -54,29 +55,37 @@ return string.format('%.0f', first)
 """
 _DROP = """
 local function drop(decisions, key)
+  local held = redis.call('HSTRLEN', decisions, key)
+  if held == 0 then return end
   local inputs, keys = decisions .. ':inputs', decisions .. ':keys'
   local input = redis.call('HGET', keys, key)
   if input and redis.call('HGET', inputs, input) == key then redis.call('HDEL', inputs, input) end
   redis.call('HDEL', keys, key)
   redis.call('HDEL', decisions, key)
   redis.call('ZREM', decisions .. ':order', key)
+  redis.call('DECRBY', decisions .. ':bytes', held)
 end
 """
 _APPEND = f"""{_DROP}
+local places = {{}}
 for i = 2, #ARGV, 3 do
   local key, name, text = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if not redis.call('ZSCORE', KEYS[3], key) then
-    local place = redis.call('INCR', KEYS[2])
+  local place = redis.call('ZSCORE', KEYS[3], key)
+  if not place then
+    place = redis.call('INCR', KEYS[2])
     redis.call('XADD', KEYS[1], string.format('%.0f-0', place), 'k', key, 'a', name, 't', text)
     redis.call('ZADD', KEYS[3], place, key)
   end
+  places[#places + 1] = tonumber(place)
   drop(KEYS[4] .. name, key)
 end
 redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[1]) - 1)
+return places
 """
-_SAVE = """
+_SAVE = f"""{_DROP}
 local function number(key) return tonumber(redis.call('GET', key) or '0') end
 local data = cjson.decode(ARGV[1])
+if data.base > number(KEYS[5]) then return end
 for _, one in ipairs(data.states) do
   local name, user, place, text = one[1], one[2], one[3], one[4]
   local held = redis.call('HGET', KEYS[1] .. name, user)
@@ -92,6 +101,16 @@ for _, one in ipairs(data.deleted) do
   for _, user in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', '(' .. one[2])) do
     redis.call('HDEL', states, user)
     redis.call('ZREM', places, user)
+  end
+  local decisions = KEYS[6] .. one[1]
+  local order = decisions .. ':order'
+  if redis.call('ZCOUNT', order, one[2], '+inf') == 0 then
+    redis.call('UNLINK', decisions, order, decisions .. ':inputs', decisions .. ':keys',
+      decisions .. ':bytes')
+  else
+    for _, key in ipairs(redis.call('ZRANGEBYSCORE', order, '-inf', '(' .. one[2])) do
+      drop(decisions, key)
+    end
   end
 end
 for _, one in ipairs(data.most) do
@@ -112,18 +131,22 @@ redis.call('XTRIM', KEYS[2], 'MINID', string.format('%.0f-0', trimmed + 1))
 """
 _KEEP = f"""{_DROP}
 local order, inputs, of = KEYS[1] .. ':order', KEYS[1] .. ':inputs', KEYS[1] .. ':keys'
-for i = 2, #ARGV, 3 do
-  local key, input = ARGV[i], ARGV[i + 1]
-  redis.call('HSET', KEYS[1], key, ARGV[i + 2])
-  redis.call('HSET', inputs, input, key)
-  redis.call('HSET', of, key, input)
-  redis.call('ZADD', order, tonumber(key), key)
-end
-local many = redis.call('ZCARD', order) - tonumber(ARGV[1])
-if many > 0 then
-  for _, key in ipairs(redis.call('ZRANGE', order, 0, many - 1)) do
+local bytes, place = KEYS[1] .. ':bytes', redis.call('GET', KEYS[3]) or '0'
+for i = 3, #ARGV, 3 do
+  local key, input, text = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if not redis.call('ZSCORE', KEYS[2], key) then
     drop(KEYS[1], key)
+    redis.call('HSET', KEYS[1], key, text)
+    redis.call('HSET', inputs, input, key)
+    redis.call('HSET', of, key, input)
+    redis.call('ZADD', order, place, key)
+    redis.call('INCRBY', bytes, #text)
   end
+end
+local most, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+while redis.call('ZCARD', order) > most or
+    tonumber(redis.call('GET', bytes) or '0') > most_bytes do
+  drop(KEYS[1], redis.call('ZRANGE', order, 0, 0)[1])
 end
 """
 _BY_INPUT = """
@@ -167,12 +190,14 @@ class RedisShared:
         with _failing():
             return int(self._reserve(keys=[_IDS], args=[count, at_least]))
 
-    def append(self, told: Sequence[Told]) -> None:
+    def append(self, told: Sequence[Told]) -> list[int]:
         """Implement `SharedStore.append`."""
-        if told:
-            given = [part for one in told for part in one]
-            with _failing():
-                self._append(keys=[_LOG, _LAST, _TAKEN, _DECISIONS], args=[KEPT_KEYS, *given])
+        if not told:
+            return []
+        given = [part for one in told for part in one]
+        with _failing():
+            keys = [_LOG, _LAST, _TAKEN, _DECISIONS]
+            return [int(place) for place in self._append(keys=keys, args=[KEPT_KEYS, *given])]
 
     def read(self, after: int, most: int) -> Page:
         """Implement `SharedStore.read`."""
@@ -214,7 +239,7 @@ class RedisShared:
             "kept": KEPT_PLACES,
         }
         with _failing():
-            keys = [_REPLAYED, _LOG, _BASE, _TRIMMED, _LAST]
+            keys = [_REPLAYED, _LOG, _BASE, _TRIMMED, _LAST, _DECISIONS]
             self._save(keys=keys, args=[json.dumps(data)])
 
     def keep_decisions(self, decisions: Sequence[KeptDecision]) -> None:
@@ -225,7 +250,8 @@ class RedisShared:
             by_name.setdefault(one.application, []).extend(given)
         with _failing():
             for name, args in by_name.items():
-                self._keep(keys=[_DECISIONS + name], args=[KEPT_DECISIONS, *args])
+                keys = [_DECISIONS + name, _TAKEN, _LAST]
+                self._keep(keys=keys, args=[KEPT_DECISIONS, KEPT_BYTES, *args])
 
     def find_decision(self, application: str, key: int) -> str | None:
         """Implement `SharedStore.find_decision`."""

@@ -20,6 +20,8 @@ KEPT_KEYS = 10 * KEPT_PLACES
 """Keys of the log that are remembered, so that none is taken twice."""
 KEPT_DECISIONS = 100_000
 """Decisions that stay for each application; the oldest are dropped."""
+KEPT_BYTES = 256 * 2**20
+"""Bytes of decisions' texts that stay for each application; the oldest are dropped."""
 
 StateKey = tuple[str, str]
 """Application and user; an empty user means the shared state."""
@@ -77,8 +79,8 @@ class SharedStore(Protocol):
         """Return the first of `count` ids that nobody else gets."""
         ...
 
-    def append(self, told: Sequence[Told]) -> None:
-        """Write to the log, each key once, and drop the decisions with these keys.
+    def append(self, told: Sequence[Told]) -> list[int]:
+        """Write to the log, each key once, drop the decisions with these keys; return their places.
 
         After a failure, it can be called again with the same.
         """
@@ -102,17 +104,19 @@ class SharedStore(Protocol):
     ) -> None:
         """Replace states that have learnt less, and trim the log.
 
+        Nothing is done if the log does not reach `base`: it has lost its end since it was replayed.
+
         Args:
             states: all that learnt from places up to `base` and are not in the store.
             base: the place up to which the writer has replayed the log.
-            deleted: place at which an application was deleted; its older states go.
+            deleted: place at which an application was deleted; its older states and decisions go.
             most_users: maximum number of users of an application, beyond which those with the
                 oldest feedback are dropped.
         """
         ...
 
     def keep_decisions(self, decisions: Sequence[KeptDecision]) -> None:
-        """Add decisions, and drop the oldest beyond `KEPT_DECISIONS`."""
+        """Add decisions whose keys the log has not taken, and drop the oldest beyond the bounds."""
         ...
 
     def find_decision(self, application: str, key: int) -> str | None:

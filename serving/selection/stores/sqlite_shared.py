@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from serving.errors import NotReady
 from serving.selection.stores.shared_store import (
+    KEPT_BYTES,
     KEPT_DECISIONS,
     KEPT_KEYS,
     KEPT_PLACES,
@@ -37,10 +38,10 @@ CREATE TABLE IF NOT EXISTS replayed (application TEXT NOT NULL, user TEXT NOT NU
 CREATE INDEX IF NOT EXISTS replayed_by_place ON replayed (application, place);
 CREATE TABLE IF NOT EXISTS decisions (number INTEGER PRIMARY KEY AUTOINCREMENT,
     application TEXT NOT NULL, key INTEGER NOT NULL, user TEXT NOT NULL, input_hash TEXT NOT NULL,
-    text TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS decisions_by_key ON decisions (key);
+    text TEXT NOT NULL, place INTEGER NOT NULL, written INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS decisions_by_key ON decisions (key);
 CREATE INDEX IF NOT EXISTS decisions_by_input ON decisions (application, user, input_hash);
-CREATE INDEX IF NOT EXISTS decisions_by_age ON decisions (application, number);
+CREATE INDEX IF NOT EXISTS decisions_by_age ON decisions (application, written);
 """
 _BASE, _TRIMMED, _LAST, _IDS = "base", "trimmed", "last", "ids"
 _SET = "INSERT INTO numbers VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -53,11 +54,24 @@ DELETE FROM replayed WHERE application = :name AND user IN (
     SELECT user FROM replayed WHERE application = :name AND user != '' ORDER BY place LIMIT
         max(0, (SELECT count(*) FROM replayed WHERE application = :name AND user != '') - :most))
 """
-_KEEP = "INSERT INTO decisions (key, application, user, input_hash, text) VALUES (?, ?, ?, ?, ?)"
-_DROP = """
-DELETE FROM decisions WHERE application = :name AND number <= (
-    SELECT number FROM decisions WHERE application = :name ORDER BY number DESC LIMIT 1 OFFSET :most)
+# `place` is the log's last one then; `written` counts the bytes of the application's earlier texts.
+_KEEP = """
+INSERT OR REPLACE INTO decisions (key, application, user, input_hash, text, place, written)
+SELECT :key, :application, :user, :input_hash, :text, :place, :written
+WHERE NOT EXISTS (SELECT 1 FROM taken WHERE key = :key)
 """
+_WRITTEN = """
+SELECT written + length(text) FROM decisions WHERE application = ? ORDER BY written DESC LIMIT 1
+"""
+_DROP = """
+DELETE FROM decisions WHERE application = :application AND written < max(:written - :most_bytes,
+    coalesce((SELECT written + 1 FROM decisions WHERE application = :application
+        ORDER BY written DESC LIMIT 1 OFFSET :most), 0))
+"""
+_DELETE = (
+    "DELETE FROM replayed WHERE application = ? AND place < ?",
+    "DELETE FROM decisions WHERE application = ? AND place < ?",
+)
 _FROM_ONE = """
 INSERT OR REPLACE INTO replayed SELECT application, user,
     coalesce((SELECT value FROM numbers WHERE name = 'last'), 0), text FROM states
@@ -103,10 +117,11 @@ class SqliteShared:
             connection.execute(_SET, (_IDS, first + count))
         return first
 
-    def append(self, told: Sequence[Told]) -> None:
+    def append(self, told: Sequence[Told]) -> list[int]:
         """Implement `SharedStore.append`."""
         if not told:
-            return
+            return []
+        places = []
         with self._writing() as connection:
             place = _number(connection, _LAST)
             for one in told:
@@ -116,9 +131,12 @@ class SqliteShared:
                 if taken.rowcount > 0:
                     place += 1
                     connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", (place, *one))
+                at = "SELECT place FROM taken WHERE key = ?"
+                places.append(int(connection.execute(at, (one.key,)).fetchone()[0]))
                 connection.execute("DELETE FROM decisions WHERE key = ?", (one.key,))
             connection.execute(_SET, (_LAST, place))
             connection.execute("DELETE FROM taken WHERE place <= ?", (place - KEPT_KEYS,))
+        return places
 
     def read(self, after: int, most: int) -> Page:
         """Implement `SharedStore.read`."""
@@ -148,17 +166,17 @@ class SqliteShared:
     ) -> None:
         """Implement `SharedStore.save`."""
         with self._writing() as connection:
+            last = _number(connection, _LAST)
+            if base > last:
+                return
             connection.executemany(_SAVE, [(*key, *state) for key, state in states.items()])
             for name, place in deleted.items():
-                older = "DELETE FROM replayed WHERE application = ? AND place < ?"
-                connection.execute(older, (name, place))
+                for older in _DELETE:
+                    connection.execute(older, (name, place))
             for name, most in most_users.items():
                 connection.execute(_FORGET, {"name": name, "most": most})
             base = max(base, _number(connection, _BASE))
-            trimmed = max(
-                _number(connection, _TRIMMED),
-                min(base, _number(connection, _LAST) - KEPT_PLACES),
-            )
+            trimmed = max(_number(connection, _TRIMMED), min(base, last - KEPT_PLACES))
             connection.executemany(_SET, [(_BASE, base), (_TRIMMED, trimmed)])
             connection.execute("DELETE FROM log WHERE place <= ?", (trimmed,))
 
@@ -167,9 +185,14 @@ class SqliteShared:
         if not decisions:
             return
         with self._writing() as connection:
-            connection.executemany(_KEEP, decisions)
+            place = _number(connection, _LAST)
+            for one in decisions:
+                facts = {"place": place, "written": _written(connection, one.application)}
+                connection.execute(_KEEP, one._asdict() | facts)
+            bounds = {"most": KEPT_DECISIONS, "most_bytes": KEPT_BYTES}
             for name in {one.application for one in decisions}:
-                connection.execute(_DROP, {"name": name, "most": KEPT_DECISIONS})
+                written = _written(connection, name)
+                connection.execute(_DROP, {"application": name, "written": written, **bounds})
 
     def find_decision(self, application: str, key: int) -> str | None:
         """Implement `SharedStore.find_decision`."""
@@ -226,6 +249,11 @@ def _take_over(connection: sqlite3.Connection) -> None:
 
 def _number(connection: sqlite3.Connection, name: str) -> int:
     row = connection.execute("SELECT value FROM numbers WHERE name = ?", (name,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _written(connection: sqlite3.Connection, application: str) -> int:
+    row = connection.execute(_WRITTEN, (application,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
