@@ -70,12 +70,12 @@ class LocalCluster:
     async def open(self) -> None:
         """Start the agents."""
         facts = self._facts
-        port = self._start_agent(facts.clock_s)
+        port, certificate = self._start_agent(facts.clock_s)
         if facts.way_s:
             port = self._start_relay(port, facts.way_s)
-        self._addresses.append(Address("far", "127.0.0.1", port))
+        self._addresses.append(Address("far", "127.0.0.1", port, certificate))
         if facts.near:
-            self._addresses.append(Address("near", "127.0.0.1", self._start_agent(0.0)))
+            self._addresses.append(Address("near", "127.0.0.1", *self._start_agent(0.0)))
 
     async def seat(self, wanted: Resources, on_waiting: Callable[[str], None]) -> LocalSeat:  # noqa: ARG002
         """Give a place."""
@@ -89,7 +89,7 @@ class LocalCluster:
         """End the agents."""
         self._stack.close()
 
-    def _start_agent(self, clock_s: float) -> int:
+    def _start_agent(self, clock_s: float) -> tuple[int, str | None]:
         words = ["unshare", "--time", "--monotonic", str(int(clock_s)), "--fork", "--kill-child"]
         command = [sys.executable, "-m", "serving.spawners.node.agent"]
         ours, theirs = socket.socketpair()
@@ -99,11 +99,11 @@ class LocalCluster:
         self._stack.callback(ours.close)
         channel = ControlChannel(ours)
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        first = {"credentials": self._credentials._asdict(), "host": "127.0.0.1", "image": None,
+        first = {"credentials": self._credentials.public(), "host": "127.0.0.1", "image": None,
             "spawner": "process", "timeout_s": TIMEOUT_S, "folder": folder}  # fmt: skip
         channel.send(first)
-        port: int = channel.receive(timeout_s=START_S)[0]["port"]
-        return port
+        told, _ = channel.receive(timeout_s=START_S)
+        return told["port"], told["certificate"]
 
     def _start_relay(self, port: int, way_s: float) -> int:
         words = [sys.executable, __file__, "relay", str(port), str(way_s)]

@@ -46,22 +46,24 @@ def moved(sock: socket.socket, max_message_bytes: int) -> MessageSocket:
     other = socket.socket(fileno=descriptors[0])
     other.setblocking(True)
     move = wire.parse_move(memoryview(data)[wire.HEAD.size :])
-    if move.certificate is None or move.key is None:
+    if move.certificate is None or move.key is None or move.peer is None:
         return MessageSocket(other, max_message_bytes)
     other.settimeout(_HANDSHAKE_S)
     try:
-        secured = _context(move.certificate, move.key).wrap_socket(other, server_side=True)
+        secured = _context(move.certificate, move.key, move.peer).wrap_socket(
+            other, server_side=True
+        )
     except ssl.SSLEOFError as error:
         raise ConnectionResetError("the gateway closed the connection") from error
     secured.settimeout(None)
     return TlsMessageSocket(secured, max_message_bytes)
 
 
-def _context(certificate: str, key: str) -> ssl.SSLContext:
+def _context(certificate: str, key: str, peer: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=certificate)
+    context.load_verify_locations(cadata=peer)
     pair = os.memfd_create("certificate")  # the module reads files only; this one has no name
     try:
         os.write(pair, f"{certificate}\n{key}".encode())

@@ -29,7 +29,7 @@ class ClusterSettings:
     tls: Literal["mutual", "none"] = setting("mutual", live=False)
     """Whether connections to other machines are encrypted, and both sides checked.
 
-    `mutual`: by a key pair that is made for each run. `none`: where the network itself encrypts, as
+    `mutual`: by a key that each side makes for each run. `none`: where the network itself encrypts, as
     large bodies are then sent up to four times as fast. Default mutual.
     """
     access: Literal["token", "open"] = setting("token", live=False)

@@ -54,9 +54,11 @@ class MoveMessage(NamedTuple):
     """
 
     certificate: str | None = None
-    """PEM of the only certificate that either side accepts; None: without TLS."""
+    """PEM of the certificate to show; None: without TLS."""
     key: str | None = None
-    """PEM of its private key, which both sides have."""
+    """PEM of its private key."""
+    peer: str | None = None
+    """PEM of the only certificate to accept."""
 
 
 class LoadMessage(NamedTuple):

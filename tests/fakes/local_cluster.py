@@ -32,7 +32,7 @@ class LocalCluster:
         self.seats = []
         self.avoided = []
         self._first = {
-            "credentials": credentials._asdict(),
+            "credentials": credentials.public(),
             "host": "127.0.0.1",
             "spawner": spawner,
             "image": None,
@@ -40,23 +40,23 @@ class LocalCluster:
             "folder": str(folder),
         }
         self._count = count
-        self._ports = []
+        self._told = []
         self._able = list(range(count))
 
     async def open(self):
-        self._ports = [await asyncio.to_thread(self.start) for _ in range(self._count)]
+        self._told = [await asyncio.to_thread(self.start) for _ in range(self._count)]
 
     def start(self):
-        """Start an agent; return its port."""
+        """Start an agent; return its port and certificate."""
         agent = ControlledProcess.start("serving.spawners.node.agent")
         self.agents.append(agent)
         agent.send(self._first)
         told, _ = agent.receive(timeout_s=AGENT_S)
-        return told["port"]
+        return told["port"], told["certificate"]
 
     async def seat(self, wanted, on_waiting):
         number = self._able[len(self.seats) % len(self._able)]
-        seat = LocalSeat(Address(f"node-{number}", "127.0.0.1", self._ports[number]))
+        seat = LocalSeat(Address(f"node-{number}", "127.0.0.1", *self._told[number]))
         self.seats.append(seat)
         return seat
 

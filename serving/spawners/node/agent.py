@@ -3,7 +3,7 @@
     python -m serving.spawners.node.agent
 
 Whoever starts it holds its control channel, sends {"credentials", "host", "spawner", "image",
-"timeout_s", "folder"} as the first frame, and is answered {"port"} or {"error"}. The agent ends
+"timeout_s", "folder"} as the first frame, and is answered {"port", "certificate"} or {"error"}. The agent ends
 with the channel, and so do its replicas. They also end with the gateway's control connection: a
 gateway that comes back starts new ones, as on one machine.
 """
@@ -373,7 +373,8 @@ class Agent:
             raise Refused("the ticket is unknown or was used")
         await link.answer(sock)
         if "moves" in replica.features:
-            move = wire.MoveMessage(self._credentials.certificate, self._credentials.key)
+            _, *pair_and_peer = self._credentials
+            move = wire.MoveMessage(*pair_and_peer)
             with sock, replica.sock:
                 _send_all(replica.sock, wire.encode_move(move), sock)
             return
@@ -394,8 +395,9 @@ async def _serve(control: ControlChannel, first: Mapping[str, Any]) -> None:
     if first["spawner"] == "docker":
         make = functools.partial(DockerSpawner, first["image"])
     folder = pathlib.Path(first.get("folder") or cache_folder() / "artefacts")
+    credentials = Credentials.answering(first["credentials"])
     agent = Agent(
-        Credentials.from_json(first["credentials"]),
+        credentials,
         make,
         ArtefactStore(folder),
         timeout_s=float(first["timeout_s"]),
@@ -409,7 +411,8 @@ async def _serve(control: ControlChannel, first: Mapping[str, Any]) -> None:
         ended = asyncio.Event()
         loop.add_reader(control.sock, functools.partial(_look, control, ended))
         serving = asyncio.create_task(agent.run(listener), name="accept")
-        control.send({"port": listener.getsockname()[1], "pid": os.getpid()})
+        port = listener.getsockname()[1]
+        control.send({"port": port, "pid": os.getpid(), "certificate": credentials.certificate})
         await ended.wait()
         loop.remove_reader(control.sock)
         serving.cancel()

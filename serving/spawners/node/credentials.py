@@ -1,4 +1,8 @@
-"""Credentials of one gateway and its node agents: a token, and a key pair made for one run."""
+"""Credentials between a gateway and its node agents: a token, and a key pair of each side for one run.
+
+Each side makes its own pair and is told the other's certificate, so that no private key leaves its
+machine: what starts the agents, as Ray does, need not keep a secret of theirs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,19 @@ _DAYS = 3650
 
 
 class Credentials(NamedTuple):
-    """What a gateway and its agents know of one another. Never log it."""
+    """What one side knows. Never log it."""
 
     token: str
     certificate: str | None = None
-    """PEM of the only certificate that both sides have and accept; None: without TLS."""
+    """PEM of this side's certificate; None: without TLS."""
     key: str | None = None
+    """PEM of this side's private key."""
+    peer: str | None = None
+    """PEM of the only certificate that is accepted from the other side."""
 
     @classmethod
     def make(cls, *, tls: bool) -> Self:
-        """Make credentials for one run.
+        """Make a gateway's credentials for one run.
 
         Raises:
             InvalidSettings: TLS is wanted, and the package that makes certificates is missing.
@@ -33,13 +40,25 @@ class Credentials(NamedTuple):
         token = secrets.token_urlsafe(32)
         return cls(token, *_pair()) if tls else cls(token)
 
+    def public(self) -> dict[str, str | None]:
+        """Return what the gateway's agents are told."""
+        return {"token": self.token, "certificate": self.certificate}
+
     @classmethod
-    def from_json(cls, data: Mapping[str, str | None]) -> Self:
-        """Return credentials from `_asdict`."""
-        return cls(str(data["token"]), data.get("certificate"), data.get("key"))
+    def answering(cls, told: Mapping[str, str | None]) -> Self:
+        """Make an agent's credentials for the gateway that told its own.
+
+        Raises:
+            InvalidSettings: as `make`.
+        """
+        token, peer = str(told["token"]), told["certificate"]
+        if peer is None:
+            return cls(token)
+        certificate, key = _pair()
+        return cls(token, certificate, key, peer)
 
     def context(self, *, server: bool) -> ssl.SSLContext | None:
-        """Return a TLS context that accepts the one certificate alone, or None without TLS."""
+        """Return a TLS context that accepts the peer's certificate alone, or None without TLS."""
         if self.certificate is None or self.key is None:
             return None
         side = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
@@ -47,7 +66,7 @@ class Credentials(NamedTuple):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the certificate itself is what is expected
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=self.certificate)
+        context.load_verify_locations(cadata=self.peer)
         load_pair(context, self.certificate, self.key)
         return context
 

@@ -109,7 +109,7 @@ class Node:
         self.clock = RemoteClock()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._credentials = credentials
-        self._context = credentials.context(server=False)
+        self._context = credentials._replace(peer=address.certificate).context(server=False)
         self._timeout_s = timeout_s
         self._on_lost = on_lost
         self._link: Link | None = None

@@ -50,7 +50,7 @@ class RayCluster:
     ) -> None:
         self._settings = settings
         self._agent = {
-            "credentials": credentials._asdict(),
+            "credentials": credentials.public(),
             "spawner": settings.spawner,
             "image": image,
             "timeout_s": settings.node_timeout_s,
@@ -181,7 +181,9 @@ class RayCluster:
             self._ready.set_result(None)
         elif kind == "seat" and waiting is not None and not waiting.done():
             seat = self._seats[number]
-            seat.address = Address(event["name"], event["host"], event["port"])
+            seat.address = Address(
+                event["name"], event["host"], event["port"], event["certificate"]
+            )
             seat.node_id = self._node_ids[seat.address] = event["node"]
             seat.gpu = event["gpu"]
             waiting.set_result(None)

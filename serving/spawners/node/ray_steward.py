@@ -7,7 +7,7 @@ once the head has been away for long. On the control channel it receives first {
 "strategy", "agent"}, then {"do": "seat", "seat", "cpu", "memory_mb", "gpu"}, {"do": "give_back",
 "seat"}, and {"do": "avoid", "node"} of a machine that the gateway has lost, which Ray takes up to a
 minute to notice. It sends {"event": "ready"}, {"event": "seat", "seat", "node", "name", "host",
-"port", "gpu"}, {"event": "waiting", "seat", "text"}, {"event": "leaving", "node", "text"} and
+"port", "certificate", "gpu"}, {"event": "waiting", "seat", "text"}, {"event": "leaving", "node", "text"} and
 {"event": "failed", "text"}; the last, with "seat", says that this seat cannot be had.
 
 Ray removes its reservations and ends its agents when the steward ends, which it does with the
@@ -62,10 +62,10 @@ class AgentActor:
     def __init__(self, first: Mapping[str, Any]) -> None:
         self._first = dict(first)
         self._child: ControlledProcess | None = None
-        self._port = 0
+        self._told: tuple[int, str | None] = (0, None)
 
-    def address(self) -> tuple[str, int]:
-        """Return host and port of the agent, which is started anew if it has ended."""
+    def address(self) -> tuple[str, int, str | None]:
+        """Return host, port and certificate of the agent, which is started anew if it has ended."""
         host = ray.util.get_node_ip_address()
         if self._child is None or self._child.process.poll() is not None:
             child = ControlledProcess.start("serving.spawners.node.agent")
@@ -73,8 +73,8 @@ class AgentActor:
             told, _ = child.receive(timeout_s=_AGENT_S)
             if "port" not in told:
                 raise RuntimeError(str(told.get("error")))
-            self._child, self._port = child, int(told["port"])
-        return host, self._port
+            self._child, self._told = child, (int(told["port"]), told["certificate"])
+        return host, *self._told
 
 
 class GpuHolder:
@@ -142,7 +142,7 @@ class Steward:
                 self._remove(seat)
                 return
             node, gpu = place
-            host, port = self._agent(node)
+            host, port, certificate = self._agent(node)
             nodes = ray.nodes()
             name = next(node_name(one, nodes) for one in nodes if one["NodeID"] == node)
         except Exception as error:  # Ray raises many kinds
@@ -151,7 +151,7 @@ class Steward:
             self._told.put({"event": "failed", "seat": seat, "text": text[-1]})
             return
         found = {"node": node, "name": name, "host": host, "port": port, "gpu": gpu}
-        self._told.put({"event": "seat", "seat": seat, **found})
+        self._told.put({"event": "seat", "seat": seat, "certificate": certificate, **found})
 
     def _is_wanted(self, seat: int) -> bool:
         """Whether a seat that is reserved was not given back meanwhile; from now on, that removes it."""
@@ -250,7 +250,7 @@ class Steward:
 
     # Agents
 
-    def _agent(self, node: str) -> tuple[str, int]:
+    def _agent(self, node: str) -> tuple[str, int, str | None]:
         with self._lock:
             actor = self._agents.get(node)
             if actor is None:
@@ -263,12 +263,12 @@ class Steward:
                     .remote(self._first["agent"])
                 )
         try:
-            host, port = ray.get(actor.address.remote(), timeout=_AGENT_S)
+            found: tuple[str, int, str | None] = ray.get(actor.address.remote(), timeout=_AGENT_S)
         except Exception:
             self._agents.pop(node, None)
             self._avoided[node] = time.monotonic()
             raise
-        return host, port
+        return found
 
     def _watch(self) -> None:
         """Tell which machines are to be emptied, and see which lost ones are back."""

@@ -14,6 +14,8 @@ class Address(NamedTuple):
     """Name of the machine, as the engine tells it."""
     host: str
     port: int
+    certificate: str | None = None
+    """PEM of the only certificate that it shows; None: without TLS."""
 
 
 class Resources(NamedTuple):

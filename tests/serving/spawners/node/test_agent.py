@@ -41,6 +41,11 @@ class Bench:
     def port(self):
         return self.cluster.seats[0].address.port
 
+    def client(self, credentials, **changed):
+        """A context of somebody with these credentials, who knows the agent's certificate."""
+        known = {"peer": self.cluster.seats[0].address.certificate, **changed}
+        return credentials._replace(**known).context(server=False)
+
 
 @pytest_asyncio.fixture(name="bench", scope="module", loop_scope="module")
 async def _bench(tmp_path_factory):
@@ -106,10 +111,23 @@ async def test_a_ticket_holds_once(bench):
 async def test_another_certificate_is_refused(bench, purpose):
     """A right first line is not enough."""
     replica = await bench.start()
-    other = Credentials.make(tls=True)
     sock = await link.dial("127.0.0.1", bench.port, purpose, timeout_s=1.0)
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        await link.open_link(sock, other.context(server=False), server=False)
+        opened = await link.open_link(sock, bench.client(Credentials.make(tls=True)), server=False)
+        async with asyncio.timeout(WAIT_S):
+            await opened.receive()
+    assert await _answers(replica)
+    replica.kill()
+    await replica.ended
+
+
+async def test_another_agent_is_refused(bench):
+    """The gateway talks to no port that shows another certificate."""
+    replica = await bench.start()
+    sock = await link.dial("127.0.0.1", bench.port, "control", timeout_s=1.0)
+    other = Credentials.make(tls=True).certificate
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await link.open_link(sock, bench.client(bench.credentials, peer=other), server=False)
     assert await _answers(replica)
     replica.kill()
     await replica.ended
@@ -119,7 +137,7 @@ async def test_a_wrong_token_is_refused(bench):
     """Also with the right certificate."""
     replica = await bench.start()
     sock = await link.dial("127.0.0.1", bench.port, "control", timeout_s=1.0)
-    opened = await link.open_link(sock, bench.credentials.context(server=False), server=False)
+    opened = await link.open_link(sock, bench.client(bench.credentials), server=False)
     opened.send({"token": "made-up"})
     with pytest.raises(ConnectionError):
         async with asyncio.timeout(WAIT_S):
