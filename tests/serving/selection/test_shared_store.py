@@ -365,14 +365,22 @@ class World:
         fed = {one.feedback.key for one in log if one.feedback is not None}
         assert self.told - self.lost <= fed <= self.told
         every = [*self.both, self.start()]
-        for user in dict.fromkeys(["", *(user for _, user in self.asked)]):
-            one, other, new = (gateway.states.state(user) for gateway in every)
-            assert one == other == new
         are_linked_anew = any(said.models not in (None, ("a", "b")) for said in log)
+        # A link reaches gateways at slightly different places of the log (docs/gateways.md).
+        most = SHIFT_BY_LINKS if are_linked_anew else 0.0
+        for user in dict.fromkeys(["", *(user for _, user in self.asked)]):
+            one, *others = (gateway.states.state(user) for gateway in every)
+            for other in others:
+                assert one.models == other.models
+                assert one.logs == pytest.approx(other.logs, rel=0.0, abs=most)
         for user, state in replayed(log, every[0].selector, self.contexts).items():
             # A user's first state is written with the models that were linked when it was told.
             if user == "" or not are_linked_anew:
                 assert every[0].states.state(user) == state
+
+
+SHIFT_BY_LINKS = 0.05
+"""Most by which a weight's logarithm may differ between gateways after a link."""
 
 
 def replayed(log: Sequence[LogText], selector: Selector, contexts: str) -> dict[str, Any]:
