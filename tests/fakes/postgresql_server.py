@@ -20,7 +20,7 @@ READY_S = 30.0
 OPTIONS = (
     *("-c", "listen_addresses="),
     *("-c", "fsync=off"),
-    *("-c", "max_connections=20"),
+    *("-c", "max_connections=100"),
     *("-c", "shared_buffers=16MB"),
 )
 

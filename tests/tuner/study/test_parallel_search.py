@@ -119,8 +119,10 @@ def test_all_machines_measure_until_the_budget_is_used_up(sampler: str) -> None:
     assert len(search.trials) == BUDGET.trials
     assert [trial.origin for trial in search.trials[:3]] == ["default", "check", "check"]
     assert {node.launched[0] for node in nodes} == {search.problem.default}
-    counts = collections.Counter(trial.node for trial in search.trials)
-    assert counts == {node.name: len(node.launched) for node in nodes}
+    for node in nodes:
+        tried = [trial.configuration for trial in search.trials if trial.node == node.name]
+        beside = collections.Counter(node.launched) - collections.Counter(tried)
+        assert set(beside) <= {search.problem.default}  # a check, after failures that fell together
     assert search.store.trials() == search.trials
 
 
