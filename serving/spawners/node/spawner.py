@@ -232,7 +232,7 @@ class NodeSpawner:
                 f"the machine {seat.address.node} could not be used within {timeout_s:g} s "
                 "(replica.ready_timeout_s)"
             )
-            raise ReplicaStartFailed("node", text) from None
+            raise ReplicaStartFailed("timeout", text) from None
 
     async def _seat(self, wanted: Resources, timeout_s: float | None) -> Seat:
         reasons = ["the engine gave no place for a replica"]
