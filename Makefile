@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 FRAMEWORKS_VENV ?= .venv-frameworks
 ENGINES_VENV := .venv-engines
+RAY_VENV ?= .venv-ray
 MODEL ?= resnet
 CONCURRENCY ?= 20
 ARGS ?=
@@ -29,6 +30,7 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 ENGINES := $(ENGINES_VENV)/.installed
+RAY := $(RAY_VENV)/.installed
 ABUSE_VENV ?= .venv-abuse
 ABUSE := $(ABUSE_VENV)/.installed
 HALF ?=
@@ -59,18 +61,20 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines install-abuse check unit test test-all test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick house bench docs build release clean
+.PHONY: help install tune format install-frameworks install-engines install-ray install-abuse check unit test test-all test-frameworks test-engines test-ray test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick house bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=...;"
-	@echo "of images: BASE=IMAGE RUNTIMES=$(RUNTIMES)"
+	@echo "of images: BASE=IMAGE RUNTIMES=$(RUNTIMES) RAY=1"
 
 install: $(DEV)  ## make .venv with everything that development needs
 
 install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, XGBoost and the like, clients of the protocols
 
 install-engines: $(ENGINES)  ## make .venv-engines: mosec, Triton and Ray, which tests of other engines and of exports start
+
+install-ray: $(RAY)  ## make .venv-ray: the package with Ray, for tests on the machines of a cluster
 
 install-abuse: $(ABUSE)  ## make .venv-abuse: fuzzers and hostile clients, for `make abuse`
 
@@ -99,7 +103,7 @@ test-all: $(DEV)  ## all that CI runs after `make test`: the other verbs of test
 	@! $(BIN)/python compiled/build.py --check || { $(MAKE) test-compiled && $(MAKE) release; }
 	$(MAKE) test-lowest
 	$(MAKE) test-pythons NEWEST=1
-	$(MAKE) --jobs=2 --output-sync $(if $(DOCKER),test-docker) test-frameworks test-engines
+	$(MAKE) --jobs=2 --output-sync $(if $(DOCKER),test-docker) test-frameworks test-engines test-ray
 	$(MAKE) abuse-quick
 
 test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the protocols, in an environment of their own
@@ -108,6 +112,9 @@ test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the 
 test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton and Ray on what is exported for them
 	$(BIN)/pytest -m engines tests/engines/test_named.py $(PYTEST)
 	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
+
+test-ray: $(RAY)  ## replicas and studies on the machines of a real Ray cluster, which are killed
+	$(RAY_VENV)/bin/python -m pytest tests/cluster $(PYTEST)
 
 test-essential: $(DEV)
 	$(FEWER) $(BIN)/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
@@ -125,9 +132,9 @@ compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compi
 test-compiled: $(COMPILED_FORM)  ## the tests of what is compiled on that copy
 	cd $(COMPILED) && $(FEWER) LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(COMPILED_TESTS) $(PYTEST)
 
-images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES
+images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES, RAY=1
 	@! $(BIN)/python compiled/build.py --check || $(MAKE) $(COMPILED_WHEEL)
-	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) --wheel $(WHEELS)
+	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) $(RAY:%=--ray) --wheel $(WHEELS)
 
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
 	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/deployment/test_shared_pool.py $(PYTEST)
@@ -160,7 +167,7 @@ release: build $(COMPILED_WHEEL)  ## those and a compiled wheel, each tried in a
 	LUTHIER_RELEASE=$(CURDIR)/dist UV=$(UV) $(BIN)/pytest -n logical --maxprocesses 2 tests/release $(PYTEST)
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) $(ABUSE_VENV) $(LOWEST_VENV) .venv-3.* benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) $(RAY_VENV) $(ABUSE_VENV) $(LOWEST_VENV) .venv-3.* benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -210,6 +217,12 @@ $(ENGINES): tests/engines/requirements.txt | $(BIN)/python
 	@echo "installing mosec, Triton and Ray into $(ENGINES_VENV) (once; two minutes)"
 	@$(BIN)/python -m venv $(ENGINES_VENV)
 	$(call install_into,$(ENGINES_VENV)) $(NOT_COMPILED) --requirement $<
+	@touch $@
+
+$(RAY): tests/cluster/requirements.txt pyproject.toml | $(BIN)/python
+	@echo "installing Ray into $(RAY_VENV) (once; a minute)"
+	@$(BIN)/python -m venv $(RAY_VENV)
+	$(call install_into,$(RAY_VENV)) $(NOT_COMPILED) --editable '.[ray,sklearn]' --requirement $<
 	@touch $@
 
 $(ABUSE): tests/abuse/requirements.txt pyproject.toml | $(BIN)/python

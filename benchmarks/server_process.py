@@ -72,6 +72,8 @@ class Served(NamedTuple):
     grpc_port: int
     """0: it has none."""
     pid: int
+    gateways: tuple[int, ...] = ()
+    """Processes of the gateways, if there are several under `pid`."""
 
 
 def form(tree: pathlib.Path) -> str:
@@ -95,10 +97,14 @@ def luthier(
 
 @contextlib.contextmanager
 def served(
-    model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
+    model: str,
+    settings: Mapping[str, object],
+    *,
+    tree: pathlib.Path = ROOT,
+    program: Sequence[str] = ("-m", "serving"),
 ) -> Iterator[Served]:
     """The server of a checkout, and what it says of itself. Ready is the line of JSON that it prints."""
-    command = [sys.executable, "-m", "serving", "--model", model]
+    command = [sys.executable, *program, "--model", model]
     command += ["--port", "0", "--admin-port", "0"]
     for name, value in settings.items():
         command += ["--set", f"{name}={json.dumps(value)}"]
@@ -109,7 +115,13 @@ def served(
         if not line:
             raise ServerFailed(_last_words(command, log))
         facts = json.loads(line)
-        yield Served(facts["port"], facts["admin_port"], facts.get("grpc_port") or 0, facts["pid"])
+        yield Served(
+            facts["port"],
+            facts["admin_port"],
+            facts.get("grpc_port") or 0,
+            facts["pid"],
+            tuple(one["pid"] for one in facts.get("gateways", ())),
+        )
 
 
 @contextlib.contextmanager

@@ -1,12 +1,15 @@
 """Builds the images of the server and of replicas from a wheelhouse, without network in the build.
 
-    python docker/build_images.py [--base IMAGE] [--runtimes onnx,sklearn] [--wheel DIR] [--wheelhouse DIR] [--offline]
+    python docker/build_images.py [--base IMAGE] [--runtimes onnx,sklearn] [--ray] [--wheel DIR] [--wheelhouse DIR]
+                                  [--offline]
 
 In: this checkout, a base image with Python, and a folder with the compiled wheel of this checkout: the images hold
 it if it is for the Python and the C library of the base, else the form in pure Python. Out: images
-`luthier-replica:VERSION-RUNTIME` and `luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as
-well. The wheelhouse is filled from where pip finds packages, for the Python and the C library of the base image; with
-`--offline` it must be complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
+`luthier-replica:VERSION-RUNTIME` and `luthier-server:VERSION-RUNTIME`, with `--ray` also `luthier-ray:VERSION-RUNTIME`,
+the server with Ray; those of the runtime onnx are `:VERSION` as well. The runtime `tune` stands for the tuner's image,
+`luthier-tune:VERSION`, which loads servers. The wheelhouse is filled from where pip finds packages, for the Python and
+the C library of the base image; with `--offline` it must be complete already. Needs a Docker engine (DOCKER_HOST) and
+the package `docker`.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ RUNTIMES = (
     "catboost",
     "mlflow",
 )
-ROLES = ("replica", "server")
+ROLES = {"replica": "replica.Dockerfile", "server": "server.Dockerfile"}
+RAY = {"ray": "server.Dockerfile"}
+TUNE = "tune"
+"""Runtime that stands for the tuner's image."""
 PULL_TIMEOUT_S = 600
 LEAST_GLIBC = 17
 """Wheels for Linux name the C library 2.17 or a newer one (PEP 600)."""
@@ -60,7 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--base", default=own, help=f"image with Python 3.11 or newer; default {own}"
     )
     options.add_argument(
-        "--runtimes", default="onnx", help=f"of {', '.join(RUNTIMES)}; default onnx"
+        "--runtimes", default="onnx", help=f"of {', '.join((*RUNTIMES, TUNE))}; default onnx"
+    )
+    options.add_argument(
+        "--ray", action="store_true", help="also images of the server with Ray (docs/machines.md)"
     )
     options.add_argument(
         "--wheel", type=pathlib.Path, help="folder with a compiled wheel (compiled/wheel.py)"
@@ -71,10 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--offline", action="store_true", help="ask no package index")
     arguments = options.parse_args(argv)
     runtimes = arguments.runtimes.split(",")
-    unknown = [runtime for runtime in runtimes if runtime not in RUNTIMES]
+    known = (*RUNTIMES, TUNE)
+    unknown = [runtime for runtime in runtimes if runtime not in known]
     if unknown:
         options.error(
-            f"--runtimes {arguments.runtimes}: {unknown[0]!r} is not one of {', '.join(RUNTIMES)}"
+            f"--runtimes {arguments.runtimes}: {unknown[0]!r} is not one of {', '.join(known)}"
         )
     try:
         client = docker.from_env(timeout=PULL_TIMEOUT_S)
@@ -84,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.base,
             runtimes,
             arguments.wheelhouse,
+            has_ray=arguments.ray,
             compiled=arguments.wheel,
             is_offline=arguments.offline,
         )
@@ -107,15 +118,17 @@ def build(
     runtimes: Sequence[str],
     wheelhouse: pathlib.Path | None,
     *,
+    has_ray: bool,
     compiled: pathlib.Path | None,
     is_offline: bool,
 ) -> None:
-    """Fill the wheelhouse and build both images for each runtime.
+    """Fill the wheelhouse and build the images of each runtime.
 
     Raises:
         CannotBuild: the base or a wheel is missing, or a build failed.
     """
     version = _version()
+    roles = {**ROLES, **RAY} if has_ray else ROLES
     facts = _facts_of(client, base)
     own = None if compiled is None or is_offline else _fitting(compiled, facts)
     context = BUILD / "context"
@@ -126,16 +139,29 @@ def build(
         # Each runtime has its own wheels: what one brings the other image's build need not carry.
         wheels = (wheelhouse or BUILD / "wheelhouse") / runtime
         if not is_offline:
-            _fill(wheels, FOLDER / "requirements" / f"server-{runtime}.txt", facts, own)
+            wanted = _requirements("ray" if has_ray else "server", runtime)
+            _fill(wheels, [FOLDER / "requirements" / name for name in wanted], facts, own)
         if not any(wheels.glob("luthier-*.whl")):
             raise CannotBuild(f"{wheels} has no wheel of Luthier; without --offline it is made")
         shutil.rmtree(context / "wheelhouse", ignore_errors=True)
         shutil.copytree(wheels, context / "wheelhouse", copy_function=_linked)
-        for role in ROLES:
-            tags = [f"luthier-{role}:{version}-{runtime}"]
+        chosen = {TUNE: f"{TUNE}.Dockerfile"} if runtime == TUNE else roles
+        for role, dockerfile in chosen.items():
+            name = f"luthier-{role}:{version}"
+            tags = [name] if runtime == TUNE else [f"{name}-{runtime}"]
             if runtime == "onnx":
-                tags.append(f"luthier-{role}:{version}")
-            _build(client, context, role, runtime, base, tags)
+                tags.append(name)
+            arguments = {"BASE": base, "REQUIREMENTS": " ".join(_requirements(role, runtime))}
+            _build(client, context, dockerfile, arguments, tags)
+
+
+def _requirements(role: str, runtime: str) -> list[str]:
+    """Files of requirements of an image; the one with Ray holds what the server's does."""
+    if runtime == TUNE:
+        return [f"{TUNE}.txt"]
+    if role == "ray":
+        return [*_requirements("server", runtime), "ray.txt"]
+    return [f"{role}-{runtime}.txt"]
 
 
 def _version() -> str:
@@ -189,7 +215,7 @@ def _platforms(glibc: int, machine: str) -> list[str]:
 
 def _fill(
     wheels: pathlib.Path,
-    requirements: pathlib.Path,
+    requirements: Sequence[pathlib.Path],
     facts: tuple[str, int, str],
     own: pathlib.Path | None,
 ) -> None:
@@ -205,8 +231,9 @@ def _fill(
         _run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)])
     else:
         shutil.copy(own, wheels)
-    wanted = ["pip", "--requirement", str(requirements)]
-    _run([*pip, "download", "--dest", str(wheels), "--find-links", str(wheels), *target, *wanted])
+    wanted = [f"--requirement={file}" for file in requirements]
+    given = ["--dest", str(wheels), "--find-links", str(wheels)]
+    _run([*pip, "download", *given, *target, "pip", *wanted])
 
 
 def _run(command: Sequence[str]) -> None:
@@ -221,16 +248,14 @@ def _linked(source: str, target: str) -> None:
 def _build(
     client: docker.DockerClient,
     context: pathlib.Path,
-    role: str,
-    runtime: str,
-    base: str,
+    dockerfile: str,
+    arguments: dict[str, str],
     tags: Sequence[str],
 ) -> None:
-    arguments = {"BASE": base, "REQUIREMENTS": f"{role}-{runtime}.txt"}
     try:
         image, _ = client.images.build(
             path=str(context),
-            dockerfile=str(FOLDER / f"{role}.Dockerfile"),
+            dockerfile=str(FOLDER / dockerfile),
             buildargs=arguments,
             tag=tags[0],
             network_mode="none",
@@ -243,7 +268,9 @@ def _build(
         raise CannotBuild(f"{tags[0]}: {error.msg}; it said last: {' / '.join(last)}") from error
     for tag in tags[1:]:
         image.tag(tag)
-    sys.stdout.write(f"{', '.join(tags)}: {image.attrs['Size'] / 2**20:.0f} MiB, on {base}\n")
+    sys.stdout.write(
+        f"{', '.join(tags)}: {image.attrs['Size'] / 2**20:.0f} MiB, on {arguments['BASE']}\n"
+    )
 
 
 if __name__ == "__main__":

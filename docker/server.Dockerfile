@@ -12,7 +12,7 @@ COPY wheelhouse /wheelhouse
 COPY requirements /requirements
 RUN set -eu; pip="$(echo /wheelhouse/pip-*.whl)/pip"; \
     python3 "$pip" install --no-index --find-links /wheelhouse --no-cache-dir --root-user-action ignore \
-        --target /opt/luthier --requirement "/requirements/${REQUIREMENTS}"; \
+        --target /opt/luthier $(printf -- '--requirement /requirements/%s ' ${REQUIREMENTS}); \
     python3 "$pip" install --no-index --find-links /wheelhouse --no-cache-dir --root-user-action ignore \
         --no-deps --target /opt/luthier luthier; \
     find /opt/luthier -depth -type d -name tests -exec rm -rf {} +
@@ -21,7 +21,7 @@ FROM ${BASE}
 COPY --from=build /opt/luthier /opt/luthier
 # Inside a container the query ports (REST 8000, gRPC 8001) listen on all of its addresses: which of them is reached from
 # where is decided by what is published. The admin port stays on the container's own loopback.
-ENV PYTHONPATH=/opt/luthier PYTHONDONTWRITEBYTECODE=1 LUTHIER_SERVER__HOST=0.0.0.0
+ENV PYTHONPATH=/opt/luthier PATH=/opt/luthier/bin:$PATH PYTHONDONTWRITEBYTECODE=1 LUTHIER_SERVER__HOST=0.0.0.0
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8000 8001

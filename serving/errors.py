@@ -11,6 +11,8 @@
     ├── UnknownModel (404)
     │   └── UnknownLabel (404)
     ├── Overloaded (429)
+    ├── StaleRevision (409)
+    ├── ChangeInWork (409)
     ├── BufferFull (503)
     ├── NotReady (503)
     ├── CannotFinish (503)
@@ -164,6 +166,34 @@ class Overloaded(ServingError):
         super().__init__(capacity, retry_after_s)
         self.capacity = capacity
         self.retry_after_s = retry_after_s
+
+
+class ChangeInWork(ServingError):
+    """A change that names the revision it is made on came while another one was in work."""
+
+    status = 409
+
+    def __str__(self) -> str:
+        return (
+            "another change is in work, which may make the revision given in If-Match stale; nothing "
+            "was changed: send the change again once the other one has been answered"
+        )
+
+
+class StaleRevision(ServingError):
+    """A change was made on a state that another gateway has changed meanwhile."""
+
+    status = 409
+
+    def __str__(self) -> str:
+        return (
+            f"another change came first, the state is now at revision {self.now}; nothing was "
+            "changed: look at it (GET) and send the change again"
+        )
+
+    def __init__(self, now: int) -> None:
+        super().__init__(now)
+        self.now = now
 
 
 class BufferFull(ServingError):

@@ -28,12 +28,13 @@ else:
 HERE = pathlib.Path(__file__).parent
 STARTS_PROCESSES = re.compile(
     r"\b(subprocess|multiprocessing|os\.fork|ProcessSpawner|DockerSpawner|LoadGenerator|certificate_in|"
-    r"running_redis|\(gpu|mark\.processes)\b"
+    r"running_redis|running_postgresql|\(gpu|mark\.processes)\b"
 )
 """What the text of a module says whose tests start processes: itself, through parts of the product, or by the
 mark `processes`."""
 FOLDERS_WITH_PROCESSES = (
     "abuse",
+    "cluster",
     "containers",
     "contracts",
     "engines",

@@ -14,6 +14,7 @@
     ├── StudyBusy                    another process runs the study
     ├── Interrupted (130)            ended by a signal; measurements are saved
     ├── LaunchFailed                 server not ready; `cause`: oom, start, crash, timeout, limits
+    ├── NodeLost                     a machine that measures for the study does not answer
     ├── LoadGeneratorFailed          the load generator failed
     │   └── LoadGeneratorLost        its own process ended or stalled
     └── StorageFailed                the run folder cannot be written
@@ -173,6 +174,17 @@ class LaunchFailed(TunerError):
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclasses.dataclass(eq=False)
+class NodeLost(TunerError):
+    """A machine that measures for a study does not answer any more."""
+
+    node: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"the machine {self.node} is lost: {self.text}"
 
 
 class LoadGeneratorFailed(TunerError):

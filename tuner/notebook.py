@@ -90,7 +90,8 @@ class Study:
         - requests, errors, refused: counts, in `seconds` measured after `warmup_s`
         - peak_memory_mb: largest memory of one replica, in MiB
 
-        and startup_s, overhead_s (seconds outside warm-up and measurement), started_at (UTC).
+        and startup_s, overhead_s (seconds outside warm-up and measurement), node (name of the machine; empty:
+        this one), started_at (UTC).
         """
         rows = []
         for trial in self.record.trials:
@@ -109,11 +110,12 @@ class Study:
                     **figures,
                     "startup_s": trial.startup_s,
                     "overhead_s": trial.overhead_s,
+                    "node": trial.node,
                     "started_at": pd.Timestamp(trial.started_at, unit="s", tz="UTC"),
                 }
             )
         knobs = [knob.name for knob in self.record.knobs]
-        ends = ["startup_s", "overhead_s", "started_at"]
+        ends = ["startup_s", "overhead_s", "node", "started_at"]
         columns = ["trial", "origin", "status", "cause", "reason", *knobs, *_columns(), *ends]
         return pd.DataFrame(rows, columns=columns).set_index("trial")
 

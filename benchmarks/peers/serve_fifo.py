@@ -28,8 +28,8 @@ from serving.scheduling.interface import (
     Rejection,
     RejectionReason,
     Submitted,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -86,16 +86,16 @@ class Fifo:
                 self._workers[event.worker] = Worker(event)
             case WorkerDraining():
                 self._workers[event.worker].draining = True
-            case WorkerDown():
+            case WorkersDown():
                 self._lost(event)
             case ActionResult():
                 self._result(event)
             case _:
                 pass
 
-    def _lost(self, event: WorkerDown) -> None:
-        worker = self._workers.pop(event.worker, None)
-        for request, _ in worker.sent.values() if worker is not None else ():
+    def _lost(self, event: WorkersDown) -> None:
+        gone = [self._workers.pop(id_) for id_ in event.workers if id_ in self._workers]
+        for request, _ in (sent for worker in gone for sent in worker.sent.values()):
             if request is not None:
                 self._refusals.append(
                     Rejection(request.id, RejectionReason.WORKER_LOST, event.reason)

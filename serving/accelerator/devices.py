@@ -36,13 +36,22 @@ def first_visible(environ: Mapping[str, str]) -> int | str:
     raise AcceleratorUnavailable(f"{VISIBLE}={listed!r:.100} hides all GPUs")
 
 
-def replica_environment(settings: AcceleratorSettings, *, shares: bool) -> dict[str, str]:
-    """Return a replica's extra variables; `shares` means that an MPS control daemon is running."""
+def replica_environment(
+    settings: AcceleratorSettings, *, shares: bool, gpu: str | None = None
+) -> dict[str, str]:
+    """Return a replica's extra variables.
+
+    Args:
+        settings: the replica's.
+        shares: whether an MPS control daemon is running.
+        gpu: index or UUID of its GPU; None: the first visible one.
+    """
     if settings.device == "cpu":
         return {VISIBLE: NONE_VISIBLE}
+    chosen = {} if gpu is None else {VISIBLE: gpu}
     if settings.share is None or not shares:
-        return {}
-    return {MPS_SHARE: str(settings.share)}
+        return chosen
+    return {**chosen, MPS_SHARE: str(settings.share)}
 
 
 def container_gpu(

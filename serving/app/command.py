@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import uvloop
 import yaml
 
 from serving import __version__, form, zoo
+from serving.app import gateway
+from serving.app.gateways import Gateways
 from serving.app.server import Server
 from serving.error_text import nearest, one_line
 from serving.errors import InvalidSettings, ModelMissing, ServingError
@@ -28,8 +28,6 @@ from serving.system.log_lines import log_lines
 from serving.zoo import bundled
 
 PROGRAM = "python -m serving"
-_OBJECTS_PER_COLLECTION = 20_000
-"""GC threshold above the number of objects that in-flight requests hold; the default is 700."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -178,14 +176,12 @@ def main(argv: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
         sys.stderr.write(f"{program}: {one_line(error)}\n")
         return 2
 
-    async def serve() -> None:
-        gc.freeze()  # what is loaded by now lives as long as the server
-        gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
-        await Server(specs, settings, repository=arguments.model_repository).run()
-
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve())
+        if settings.server.gateways == 1:
+            gateway.run(lambda: Server(specs, settings, repository=arguments.model_repository))
+        else:
+            level = arguments.log_level.upper()
+            asyncio.run(Gateways(specs, settings, arguments.model_repository, level=level).run())
     except ServingError as error:
         sys.stderr.write(f"{program}: {one_line(error)}\n")
         is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)

@@ -2,11 +2,16 @@
 
     start:   record -> `SavedState` (settings, first models) -> engine opens -> `StateSaver.restore`
     change:  done by the engine -> `StateSaver.keep`: compare with the record, write -> response
+    other:   another gateway wrote the record -> `StateSaver.follow`: do what differs -> engine
 
 The record holds what differs from the configuration at start: command line, settings, repository.
 The later change wins: a live setting holds until a start gives a new value, and a retired model
 stays out until its spec or files change. A row that cannot be restored is logged, skipped and kept
 until its subject is set again.
+
+Gateways that share a record each write what they changed, on the revision that they know. If another
+one changed the same rows meanwhile, the change is undone here and refused. What a gateway cannot do
+of another one's changes stays in the record, until the same is changed here.
 """
 
 from __future__ import annotations
@@ -17,96 +22,36 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from serving.api.clipper.service import ClipperService, RegisteredModel
+from serving.app.followed_models import FollowedModels
+from serving.app.saved_state import SavedState, row_key, spec_json
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
-from serving.engine.version_folders import Stamp
-from serving.errors import ServingError, UnknownModel
-from serving.model_spec import ModelSpec
+from serving.errors import ChangeInWork, NotReady, ServingError, StaleRevision, UnknownModel
 from serving.selection.application import Application
-from serving.settings import ServingSettings
 from serving.state import record_schema
-from serving.state.records import RecordKey, Rows, SqliteRecords
+from serving.state.records import (
+    Changes,
+    RecordKey,
+    Records,
+    Revision,
+    Rows,
+    changed,
+    difference,
+)
 from serving.values import ModelId
 from serving.zoo import model_specs as card_form
 
 log = logging.getLogger(__name__)
 
-
-class SavedState:
-    """Settings and models with which a server starts, from its saved state."""
-
-    def __init__(self, rows: Rows, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
-        """Compare the record with the configuration at start.
-
-        `specs` come from the command line, and `settings` from file, environment and command line.
-        """
-        self.rows = rows
-        self.left_out_rows: Rows = {}
-        """Rows that could not be restored, as logged."""
-        self._said: dict[RecordKey, Any] = {}
-        for key, text in rows.items():
-            with self.reporting(key):
-                self._said[key] = record_schema.read(key, text)
-        self.start_cards = tuple(specs)
-        self.start_settings = settings
-        self.settings = self._settings(settings)
-        retired = self.rows_of(record_schema.RETIRED)
-        self.specs = tuple(
-            spec
-            for spec in specs
-            if retired.get(_key(record_schema.RETIRED, spec.id)) != _spec_json(spec)
-        )
-        self.left_out: dict[ModelId, Stamp] = {
-            ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
-            for key, said in retired.items()
-            if "files" in said
-        }
-        """Repository versions not to load while their files are unchanged."""
-        for spec in specs:
-            if spec not in self.specs:
-                log.warning(
-                    "was taken out of service manually and stays so; deploy it through "
-                    "the admin port",
-                    extra={"model": spec.name, "version": spec.version},
-                )
-
-    def rows_of(self, kind: str) -> dict[RecordKey, Any]:
-        """Return the readable rows of a kind in order, with parsed values."""
-        return {key: said for key, said in self._said.items() if key.kind == kind}
-
-    @contextlib.contextmanager
-    def reporting(self, key: RecordKey) -> Iterator[None]:
-        """Log an error raised in the body, which restores a row, and skip the row."""
-        try:
-            yield
-        except ServingError as error:
-            self.left_out_rows[key] = self.rows[key]
-            log.error(
-                "cannot be restored and is left out",
-                extra={"what": " ".join(str(part) for part in key if part), "error": str(error)},
-            )
-
-    def _settings(self, start: ServingSettings) -> ServingSettings:
-        """Return the settings at start, with saved changes where the start's value is the same."""
-        given = start.flat()
-        settings = start
-        for key, said in self.rows_of(record_schema.SETTING).items():
-            name = key.name
-            was = {"instead_of": given[name]} if name in given else {}
-            if {key: value for key, value in said.items() if key != "value"} != was:
-                log.warning(
-                    "the setting given at the start replaces one changed at run time",
-                    extra={"setting": name},
-                )
-                continue
-            with self.reporting(key):
-                settings = settings.with_changes({name: said["value"]}, source="server.state_dir")
-        return settings
+FOLLOW_S = 0.5
+"""Seconds between looks for changes that other gateways wrote."""
+_OF_MODELS = (record_schema.VERSION, record_schema.RETIRED, record_schema.MODEL)
+_T = TypeVar("_T")
 
 
 class StateSaver:
@@ -114,24 +59,34 @@ class StateSaver:
 
     def __init__(
         self,
-        records: SqliteRecords,
+        records: Records,
         past: SavedState,
         engine: Engine,
         repository: Repository | None,
         applications: Applications,
         clipper: ClipperService,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        """Store the parts; `close` also closes `records`."""
+        """Store the parts; `close` also closes `records`, which may be other gateways' as well."""
         self._records = records
         self._past = past
         self._start_specs = {spec.id: spec for spec in past.start_cards}
+        self._models = FollowedModels(engine, self._start_specs, self._restore_version)
         self._engine = engine
         self._repository = repository
         self._applications = applications
         self._clipper = clipper
+        self.is_shared = is_shared
+        """Whether other gateways may change the record."""
         self._written = past.rows
-        self._shortened: dict[RecordKey, tuple[str, str]] = {}
-        """Rows of models with unrestored versions -> (string in force, saved string)."""
+        self._revision = past.revision
+        self._changing = 0
+        """Changes in work, which are not written yet."""
+        self._undone = 0
+        """Counts what may have undone, or overtaken, a part of the changes in work."""
+        self._apart: dict[RecordKey, tuple[str | None, str | None]] = {}
+        """Rows that could not be brought into force -> (row in force, row in the record)."""
         self._keeping = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "record")
 
@@ -153,37 +108,141 @@ class StateSaver:
         for key, said in past.rows_of(record_schema.APPLICATION).items():
             with past.reporting(key):
                 self._applications.add(Application.from_json(said))
+        self._restore_clipper()
+        with contextlib.suppress(StaleRevision):  # another gateway starts, too, and said the same
+            await self.keep()
+
+    def _restore_clipper(self) -> None:
         self._clipper.restore(
             [
                 RegisteredModel(**{**said, "labels": tuple(said["labels"])})
-                for said in past.rows_of(record_schema.REGISTERED).values()
+                for said in self._past.rows_of(record_schema.REGISTERED).values()
             ],
-            {key.name: said for key, said in past.rows_of(record_schema.CURRENT).items()},
+            {key.name: said for key, said in self._past.rows_of(record_schema.CURRENT).items()},
         )
-        await self.keep()
+
+    @property
+    def revision(self) -> int:
+        """Number of the record's revision that is in force here."""
+        return self._revision
+
+    @contextlib.asynccontextmanager
+    async def changing(self, based_on: int | None = None) -> AsyncIterator[None]:
+        """Make a change in the body, on the newest revision, and keep it.
+
+        Raises:
+            StaleRevision: the newest revision is not `based_on`, or another gateway changed the
+                same meanwhile; the change is not in force.
+            ChangeInWork: another change is in work here, and `based_on` is given.
+            NotReady: the record cannot be read, so that nothing was changed, or not be written: then
+                the change is undone if others share the record, and else written with the next.
+        """
+        if self.is_shared:
+            await self.follow()
+        if based_on is not None and self._changing:
+            raise ChangeInWork
+        if based_on is not None and based_on != self._revision:
+            raise StaleRevision(self._revision)
+        self._changing += 1
+        undone = self._undone
+        try:
+            try:
+                yield
+            finally:
+                async with self._keeping:
+                    if undone != self._undone:  # perhaps a part of it does not hold
+                        await self._undo(Revision(self._revision, self._written))
+                        raise StaleRevision(self._revision)
+                    await self._keep(undoes=self.is_shared)
+        finally:
+            self._changing -= 1
 
     async def keep(self) -> None:
         """Save the state in force; return once the record is durable.
 
         Raises:
+            StaleRevision: another gateway changed the same rows meanwhile; its change is in force.
             NotReady: writing failed; the next change tries again.
         """
         async with self._keeping:
-            now = self._in_force()
-            changes: dict[RecordKey, str | None] = {
-                key: text for key, text in now.items() if self._written.get(key) != text
-            }
-            changes |= dict.fromkeys(self._written.keys() - now.keys())
-            if changes:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._thread, self._records.write, changes)
+            await self._keep(undoes=False)
+
+    async def _keep(self, *, undoes: bool) -> None:
+        here = self._here()
+        self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        now = self.in_force()
+        changes = difference(self._written, now)
+        if not changes:
+            return
+        try:
+            try:
+                self._revision = await self._call(self._records.write, changes, self._revision)
                 self._written = now
-            if any(
-                key.kind == record_schema.APPLICATION and text is None
-                for key, text in changes.items()
-            ):
-                # If it is added again, it must not find its old policy state.
-                await loop.run_in_executor(self._thread, self._applications.flush)
+            except StaleRevision:
+                changes = await self._keep_on_newest(now, changes)
+        except NotReady as error:
+            if not undoes:
+                raise NotReady(f"the change is in effect, but {error}") from error
+            await self._undo(Revision(self._revision, self._written))
+            raise NotReady(f"the change is undone, because {error}") from error
+        if any(
+            key.kind == record_schema.APPLICATION and text is None for key, text in changes.items()
+        ):
+            # If it is added again, it must not find its old policy state.
+            await self._call(self._applications.flush)
+
+    async def _keep_on_newest(self, now: Rows, changes: Changes) -> Changes:
+        """Write changes on what other gateways wrote, unless they changed the same rows."""
+        while True:
+            newest = await self._call(self._records.snapshot)
+            theirs = difference(self._written, newest.rows)
+            ours = {key: text for key, text in changes.items() if newest.rows.get(key) != text}
+            if ours.keys() & theirs.keys():
+                await self._undo(newest)
+                raise StaleRevision(newest.number)
+            try:
+                if ours:
+                    number = await self._call(self._records.write, ours, newest.number)
+                    newest = Revision(number, changed(newest.rows, ours))
+            except StaleRevision:
+                continue
+            await self._adopt(newest, now)
+            return ours
+
+    async def _undo(self, revision: Revision) -> None:
+        """Bring into force what a revision says, and nothing else."""
+        self._undone += 1
+        await self._adopt(revision, self._here())
+
+    async def watch(self) -> None:
+        """Follow the record until cancelled; failures are logged once, and tried again."""
+        was_told = False
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            try:
+                await self.follow()
+                was_told = False
+            except NotReady as error:
+                if not was_told:
+                    log.error("the shared record cannot be followed", extra={"error": str(error)})
+                was_told = True
+            except Exception:  # a fault of one change must not end this
+                log.exception("the shared record cannot be followed")
+
+    async def follow(self) -> None:
+        """Do what other gateways changed, unless a change of this one is in work.
+
+        Raises:
+            NotReady: the record cannot be read.
+        """
+        async with self._keeping:
+            if self._changing or await self._call(self._records.revision) == self._revision:
+                return
+            await self._adopt(await self._call(self._records.snapshot), self._written)
+
+    async def _call(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
         """Finish writing and close the record."""
@@ -210,7 +269,7 @@ class StateSaver:
                 why = "its row in the state database cannot be read; see the log"
                 self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
-                self._shortened[key] = (
+                self._apart[key] = (
                     _text(self._engine.catalogue.entry(key.name).as_json()),
                     text,
                 )
@@ -231,11 +290,73 @@ class StateSaver:
             return
         if lacks:
             now = _text(self._engine.catalogue.entry(key.name).as_json())
-            self._shortened[key] = (now, self._past.rows[key])
+            self._apart[key] = (now, self._past.rows[key])
+
+    # Changes of other gateways
+
+    async def _adopt(self, newest: Revision, base: Rows) -> None:
+        """Bring into force what differs between `base`, which is in force, and the newest revision."""
+        changes = difference(base, newest.rows)
+        past = SavedState(newest, self._past.start_cards, self._past.start_settings)
+        for key, text in self._past.left_out_rows.items():
+            if newest.rows.get(key) == text:
+                past.left_out_rows[key] = text
+        self._past = past
+        self._written, self._revision = newest.rows, newest.number
+        try:
+            await self._adopt_rows(changes)
+        finally:
+            here = self._here()
+            for key in changes:
+                self._apart.pop(key, None)
+                if here.get(key) != newest.rows.get(key):
+                    self._apart[key] = (here.get(key), newest.rows.get(key))
+                    self._undone += 1  # perhaps a change in work made it so
+        if changes:
+            log.info("the record's changes are in force", extra={"revision": newest.number})
+
+    async def _adopt_rows(self, changes: Changes) -> None:
+        past = self._past
+        kinds = {key.kind for key in changes}
+        if record_schema.SETTING in kinds:
+            with _going_on("settings"):
+                await self._adopt_settings()
+        for name in dict.fromkeys(key.name for key in changes if key.kind in _OF_MODELS):
+            with _going_on(f"model {name}"):
+                # Also what could not be done before: a version may have come in its place.
+                keys = [key for key in {**changes, **self._apart} if key.name == name]
+                await self._models.adopt(
+                    past, name, [key for key in keys if key.kind in _OF_MODELS]
+                )
+                model_key = RecordKey(record_schema.MODEL, name)
+                said = past.rows_of(record_schema.MODEL).get(model_key)
+                if said is not None and name in self._engine.catalogue.entries:
+                    self._restore_model(model_key, said)
+        for key, row in changes.items():
+            if key.kind == record_schema.APPLICATION:
+                said = None if row is None else past.rows_of(key.kind).get(key)
+                with _going_on(f"application {key.name}"), past.reporting(key):
+                    self._applications.adopt(
+                        key.name, None if said is None else Application.from_json(said)
+                    )
+        if kinds & {record_schema.REGISTERED, record_schema.CURRENT}:
+            with _going_on("registered models"):
+                self._restore_clipper()
+
+    async def _adopt_settings(self) -> None:
+        async with self._engine.editing:
+            if self._past.settings != self._engine.settings:
+                await self._engine.apply(self._past.settings, keep_learned=True)
 
     # State in force
 
-    def _in_force(self) -> Rows:
+    def in_force(self) -> Rows:
+        """Return the rows of the state in force, and those that could not be brought into force."""
+        here = self._here()
+        apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
+        return changed(here, {key: row for key, (_, row) in apart.items()})
+
+    def _here(self) -> Rows:
         now = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
@@ -249,9 +370,6 @@ class StateSaver:
         for name, version in self._clipper.current_versions().items():
             now[RecordKey(record_schema.CURRENT, name)] = version
         rows = {key: _text(data) for key, data in now.items()}
-        for key, (shortened, whole) in self._shortened.items():
-            if rows.get(key) == shortened:
-                rows[key] = whole
         return {**self._still_left_out(), **rows}
 
     def _changed_settings(self) -> dict[RecordKey, Any]:
@@ -267,21 +385,21 @@ class StateSaver:
         rows: dict[RecordKey, Any] = {}
         for served in self._engine.deployments():
             if self._repository is not None and self._repository.has_loaded(served.id):
-                rows[_key(record_schema.VERSION, served.id)] = {"folder": True}
+                rows[row_key(record_schema.VERSION, served.id)] = {"folder": True}
             elif self._start_specs.get(served.id) != served.spec:
-                rows[_key(record_schema.VERSION, served.id)] = _spec_json(served.spec)
+                rows[row_key(record_schema.VERSION, served.id)] = spec_json(served.spec)
         return rows
 
     def _retired(self) -> dict[RecordKey, Any]:
         served = self._engine.models()
         rows = {
-            _key(record_schema.RETIRED, id_): _spec_json(spec)
+            row_key(record_schema.RETIRED, id_): spec_json(spec)
             for id_, spec in self._start_specs.items()
             if id_ not in served
         }
         if self._repository is not None:
             for id_, stamp in self._repository.left_out().items():
-                rows[_key(record_schema.RETIRED, id_)] = {"files": stamp}
+                rows[row_key(record_schema.RETIRED, id_)] = {"files": stamp}
         return rows
 
     def _still_left_out(self) -> Rows:
@@ -300,12 +418,16 @@ class StateSaver:
         }
 
 
-def _key(kind: str, id_: ModelId) -> RecordKey:
-    return RecordKey(kind, id_.name, id_.version)
-
-
-def _spec_json(spec: ModelSpec) -> dict[str, Any]:
-    return {"card": card_form.as_json(spec)}
+@contextlib.contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Log any error raised in the body, which brings a change of the record into force."""
+    text = "a change of the record fails here"
+    try:
+        yield
+    except ServingError as error:
+        log.error(text, extra={"what": what, "error": str(error)})
+    except Exception:  # a fault of one change must not keep the others out
+        log.exception(text, extra={"what": what})
 
 
 def _text(data: object) -> str:

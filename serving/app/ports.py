@@ -54,8 +54,10 @@ def check_distinct(settings: ServerSettings) -> None:
             )
 
 
-def bind(host: str, port: int, name: str) -> socket.socket:
+def bind(host: str, port: int, name: str, *, joins: bool = False) -> socket.socket:
     """Return a bound socket that does not listen yet.
+
+    With `joins`, further sockets of this server may share its port.
 
     Raises:
         NotReady: the port is in use, or the address is not local.
@@ -63,6 +65,8 @@ def bind(host: str, port: int, name: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if joins:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
     except (OSError, OverflowError) as error:

@@ -1,7 +1,8 @@
 """The server's life: listen, load, serve, drain, stop. Only this module handles signals.
 
-On SIGTERM or SIGINT, the server reports that it is not ready, answers in-flight requests for up to
-`server.drain_s`, and ends replicas and spawners; a second signal ends the wait.
+On SIGTERM or SIGINT, the server reports that it is not ready, goes on accepting requests for
+`server.drain_delay_s`, answers in-flight ones for up to `server.drain_s`, and ends replicas and
+spawners; a second signal ends the waits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from serving import form
 from serving.accelerator import clocks
@@ -30,6 +32,7 @@ from serving.api.transport.acceptor import Acceptor
 from serving.api.transport.buffered_bytes import BufferedBytes
 from serving.api.transport.connection_limiter import ConnectionLimiter
 from serving.app.bootstrap import ServerComponents, build
+from serving.app.placement import Placement
 from serving.app.ports import (
     BACKLOG,
     HANDSHAKE_S,
@@ -59,8 +62,16 @@ log = logging.getLogger(__name__)
 
 _ADMIN_CONNECTIONS = 64
 """Maximum number of admin connections, which must stay well below `open_files.RESERVE`."""
+_LEAVE_S = 0.05
+"""Seconds in which a parent takes a gateway that leaves out of the choice for new connections."""
 _ADMIN_END_S = 1.0
 """Seconds that admin commands get after the inference ports have closed."""
+
+
+def _print_line(facts: dict[str, Any]) -> None:
+    if facts["event"] == "ready":
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
 
 
 class Server:
@@ -72,8 +83,13 @@ class Server:
         settings: ServingSettings,
         *,
         repository: pathlib.Path | None = None,
+        placement: Placement | None = None,
     ) -> None:
+        """Start nothing yet; without a `placement`, the server is the only gateway."""
         self._specs = tuple(specs)
+        self._placement = placement
+        self._tell = _print_line if placement is None else placement.tell
+        self._stops = 0
         self._root = repository
         self._settings = settings
         self._stop = asyncio.Event()
@@ -87,9 +103,22 @@ class Server:
 
     def stop(self) -> None:
         """Drain, then stop; a second call stops at once."""
+        self._stops += 1
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def _stop_server(self) -> None:
+        """Stop as `stop`, or have the parent stop all gateways."""
+        if self._placement is None:
+            self.stop()
+        else:
+            self._tell({"event": "stop"})
+
+    def stop_up_to(self, times: int) -> None:
+        """Call `stop` until it was called so many times, by whomever."""
+        while self._stops < times:
+            self.stop()
 
     async def run(self) -> None:
         """Serve until stopped.
@@ -107,12 +136,15 @@ class Server:
         self._tls = credentials.tls(settings)
         self._admin_tls = credentials.admin_tls(settings)
         with contextlib.ExitStack() as owns, self._signals():
+            placement = self._placement
             folder = None
-            if settings.state_dir is not None:
-                folder = owns.enter_context(lock_folder(settings.state_dir))
-            query = owns.enter_context(
-                contextlib.closing(bind(settings.host, settings.port, "port"))
-            )
+            if placement is not None:
+                folder, query = placement.folder, placement.query
+            else:
+                if settings.state_dir is not None:
+                    folder = owns.enter_context(lock_folder(settings.state_dir))
+                query = bind(settings.host, settings.port, "port")
+            owns.enter_context(contextlib.closing(query))
             admin = owns.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
@@ -123,16 +155,17 @@ class Server:
                     str(made.file),
                 )
                 self._has_open_metrics = True
-            grpc = bind_grpc(settings)
+            grpc = bind_grpc(settings) if placement is None else placement.grpc
             if grpc is not None:
                 owns.enter_context(contextlib.closing(grpc))
             core = build(
                 self._specs,
                 self._settings,
-                SpawnerRegistry(spawner_registry.spawner_factory(self._settings.replica)),
+                SpawnerRegistry(spawner_registry.spawner_factory(self._settings)),
                 root=self._root,
                 folder=folder,
                 store_password=secrets.get(secret_variables.STORE_VARIABLE),
+                share=None if placement is None else placement.share,
             )
             owns.enter_context(contextlib.closing(core))
             for what in (await asyncio.to_thread(clocks.restore_stale)).done:
@@ -189,6 +222,9 @@ class Server:
             servers.append(await listen(protocols.grpc, grpc, self._tls, door, "h2"))
         swept = sweep([*listeners, administration], door, held)
         chores = [asyncio.create_task(swept, name="sweep connections")]
+        chores.append(asyncio.create_task(core.applications.exchange(), name="exchange feedback"))
+        if core.keeper is not None and core.keeper.is_shared:
+            chores.append(asyncio.create_task(core.keeper.watch(), name="follow the record"))
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -197,8 +233,11 @@ class Server:
             self._announce(engine, query, admin, grpc)
             await self._stop.wait()
             engine.drain()
+            self._tell({"event": "leaving"})
+            await self._let_balancers_look()
             for server in servers:
                 server.close()
+            self._tell({"event": "closed"})
             for listener in listeners:
                 listener.drain()
             await self._drain(engine, listeners)
@@ -217,10 +256,12 @@ class Server:
             admin_entrance.close()
             await admin_entrance.wait_closed()
             await administration.end()
+            await core.applications.finish_exchange()
 
     async def _administration(
         self, core: ServerComponents, metrics: Callable[[], Iterator[bytes]]
     ) -> AdminListener:
+        keeper = core.keeper
         routes = AdminRoutes(
             core.engine,
             core.repository,
@@ -229,8 +270,9 @@ class Server:
             token=self._admin_token,
             has_open_metrics=self._has_open_metrics,
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
-            keep=core.keep,
-            stop=self.stop,
+            changing=core.changing,
+            revision=None if keeper is None else lambda: keeper.revision,
+            stop=self._stop_server,
             given=self._settings,
         )
         listener = AdminListener(
@@ -244,6 +286,14 @@ class Server:
         )
         await listener.open()
         return listener
+
+    async def _let_balancers_look(self) -> None:
+        """Go on accepting while balancers, and a parent, send new clients elsewhere."""
+        least_s = 0.0 if self._placement is None else _LEAVE_S
+        delay_s = max(self._settings.server.drain_delay_s, least_s)
+        if delay_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), delay_s)
 
     async def _drain(self, engine: Engine, listeners: Sequence[InferenceListener]) -> None:
         until_s = time.monotonic() + self._settings.server.drain_s
@@ -265,7 +315,7 @@ class Server:
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
-        facts = {
+        facts: dict[str, Any] = {
             "event": "ready",
             "host": self._settings.server.host,
             "port": query.getsockname()[1],
@@ -285,8 +335,7 @@ class Server:
                 key: facts[key] for key in ("port", "admin_port", "grpc_port", "limits", "form")
             },
         )
-        sys.stdout.write(json.dumps(facts) + "\n")
-        sys.stdout.flush()
+        self._tell(facts)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

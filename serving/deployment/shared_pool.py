@@ -287,6 +287,7 @@ class SharedPool(ReplicaContents):
             kind=self.kind,
             actions=self.counters.actions,
             replicas=self.pool.states(),
+            node_replicas=self.pool.on_nodes(),
             replica_deaths=self.counters.replica_deaths,
             load_seconds=self.counters.load_s,
             overestimate_seconds=self.counters.over_s,

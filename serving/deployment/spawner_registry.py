@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterator
 from serving.deployment.pool import Spawner
 from serving.errors import ReplicaStartFailed
 from serving.model_spec import ModelSpec
-from serving.settings.replica import ReplicaSettings
+from serving.settings import ServingSettings
 from serving.spawners.docker.spawner import DockerSpawner
+from serving.spawners.node.credentials import Credentials
+from serving.spawners.node.ray_cluster import RayCluster
+from serving.spawners.node.spawner import Machines, NodeSpawner
 from serving.spawners.process.spawner import ProcessSpawner
 
 
-def spawner_factory(settings: ReplicaSettings) -> Callable[[], Spawner]:
-    """Return the factory for the configured type of spawner."""
-    if settings.spawner == "docker":
-        return functools.partial(DockerSpawner, settings.image)
-    return ProcessSpawner
+def spawner_factory(settings: ServingSettings) -> Callable[[], Spawner]:
+    """Return the factory for the configured type of spawner.
+
+    Raises:
+        InvalidSettings: other machines need a package that is missing.
+    """
+    replica, cluster = settings.replica, settings.cluster
+    if replica.spawner == "docker":
+        return functools.partial(DockerSpawner, replica.image)
+    if replica.spawner == "ray":
+        credentials = Credentials.make(tls=cluster.tls == "mutual")
+        engine = RayCluster(cluster, credentials, replica.image)
+        machines = Machines(engine, credentials, timeout_s=cluster.node_timeout_s)
+        return functools.partial(NodeSpawner, machines)
+    return functools.partial(ProcessSpawner, has_own_limits=replica.limits == "each")
 
 
 class SpawnerRegistry:

@@ -8,6 +8,7 @@ only from the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -24,11 +25,12 @@ from serving.engine.inflight_query import (
     Respond,
     ServedApplication,
 )
-from serving.errors import InvalidRequest, ServingError, UnknownModel
+from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
 from serving.selection.decisions import input_hash
+from serving.selection.feedback_exchange import FeedbackExchange
 from serving.selection.policy import Query as Asking
 from serving.selection.stores.state_store import EVERYBODY, StateStore
 from serving.values import Signature
@@ -55,21 +57,25 @@ class Applications:
     def __init__(
         self,
         engine: Engine,
-        store: StateStore,
+        store: StateStore | FeedbackExchange,
         *,
         draw: Callable[[], float] = random.random,
         first_id: int = 1,
     ) -> None:
         """Start without applications.
 
-        `draw` returns numbers in [0, 1). `first_id` must exceed the query ids of earlier processes,
-        for which clients may still send feedback.
+        `store` is an exchange if other gateways learn from the same feedback. `draw` returns numbers
+        in [0, 1). `first_id` must exceed the query ids of earlier processes, for which clients may
+        still send feedback; an exchange has ids of its own.
         """
         self._engine = engine
         self._store = store
         self._draw = draw
         self._apps: dict[str, ServedApplication] = {}
-        self._ids = itertools.count(first_id)
+        self._next_id: Callable[[], int] = itertools.count(first_id).__next__
+        self._exchange: FeedbackExchange | None = None
+        if isinstance(store, FeedbackExchange):
+            self._exchange, self._next_id = store, store.next_id
 
     # Applications and their links
 
@@ -97,6 +103,22 @@ class Applications:
         self._of(name)
         del self._apps[name]
         self._store.delete(name)
+
+    def adopt(self, name: str, application: Application | None) -> None:
+        """Take over another gateway's change: a new or changed application, or None if deleted.
+
+        Raises:
+            InvalidSettings: an option of its policy is invalid.
+        """
+        app = self._apps.get(name)
+        if application is None:
+            self._apps.pop(name, None)
+            if self._exchange is not None:
+                self._exchange.detach(name)
+        elif app is None:
+            self.add(application)
+        elif app.application != application:
+            app.change(application)
 
     def link(self, name: str, models: Sequence[str]) -> None:
         """Link models to an application.
@@ -167,7 +189,7 @@ class Applications:
         """
         app = self._of(application)
         now_s = time.monotonic()
-        asking = Asking(id=next(self._ids), user=user, input_hash=input_hash(question.key))
+        asking = Asking(id=self._next_id(), user=user, input_hash=input_hash(question.key))
         state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
         asked = InflightQuery(app, pending, respond)
@@ -206,10 +228,12 @@ class Applications:
         user: str,
         input_key: bytes,
         query_id: int | None = None,
+        is_last: bool = True,
     ) -> bool:
         """Learn from a true label; return False if it does not match a decision.
 
-        Without a query id, the label is for the user's newest query with this input.
+        That is counted if this try `is_last`. Without a query id, the label is for the user's newest
+        query with this input.
 
         Raises:
             InvalidRequest: the label does not fit the application.
@@ -222,6 +246,7 @@ class Applications:
         else:
             decision = app.decisions.find_by_input(user, input_hash(input_key))
         if decision is None:
+            app.decisions.unmatched -= not is_last
             return False
         app.contexts.observe(decision, truth)
         app.decisions.join(decision)
@@ -238,6 +263,22 @@ class Applications:
     def close(self) -> None:
         """Make learned states durable."""
         self._store.close()
+
+    @property
+    def hears_late(self) -> bool:
+        """Whether a decision that feedback does not match may still come from another gateway."""
+        return self._exchange is not None
+
+    async def exchange(self) -> None:
+        """Exchange feedback with other gateways, if there may be any, until cancelled."""
+        if self._exchange is not None:
+            await self._exchange.run()
+
+    async def finish_exchange(self) -> None:
+        """Exchange what is there, before the end; what fails is logged by `close`."""
+        if self._exchange is not None:
+            with contextlib.suppress(NotReady):
+                await self._exchange.sync(save=True)
 
     def _of(self, name: str) -> ServedApplication:
         app = self._apps.get(name)

@@ -26,6 +26,7 @@ from serving.deployment.shadow import ShadowedDeployment
 from serving.deployment.shared_pools import SharedPools
 from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.engine.draining import RETIRE_S, DrainingDeployments
+from serving.engine.gateway_share import GatewayShare
 from serving.engine.live_settings import LiveSettings
 from serving.engine.versions import STABLE, VersionRegistry
 from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
@@ -51,8 +52,12 @@ class Engine:
         spawners: SpawnerRegistry,
         clock: ClockLock | None = None,
         profiles: ProfileStore | None = None,
+        share: GatewayShare | None = None,
     ) -> None:
-        """Start nothing yet; `clock` locks the GPU's clock from `open` to `close`."""
+        """Start nothing yet; `clock` locks the GPU's clock from `open` to `close`.
+
+        `share` is this gateway's part of the replicas; default: all of them.
+        """
         self._specs = tuple(specs)
         self._spawners = spawners
         self._clock = clock or ClockLock()
@@ -65,7 +70,8 @@ class Engine:
         """Cache of `resolve` that routes read first; always the same object."""
         self._changing = asyncio.Lock()
         self.pools = SharedPools(spawners, ProfileStore() if profiles is None else profiles)
-        self._live = LiveSettings(settings, self.catalogue, self.pools, self._clock)
+        self._share = GatewayShare() if share is None else share
+        self._live = LiveSettings(settings, self.catalogue, self.pools, self._clock, self._share)
         self._draining_deployments = DrainingDeployments(self._give_up_pools)
         self.editing = asyncio.Lock()
         """Lock held while settings are read, changed and applied."""
@@ -186,8 +192,9 @@ class Engine:
         self.failed.pop(spec.id, None)
         try:
             spawner = await self._spawners.of(spec)
-            shared = await self.pools.of(spec, spawner, self.settings)
-            settings = self.settings.of(spec.name)
+            mine = self._share.of(self.settings)
+            shared = await self.pools.of(spec, spawner, mine)
+            settings = mine.of(spec.name)
             served = Deployment(spec, settings, spawner, self._spawners.workers, shared)
             await served.open()
         except ServingError as error:

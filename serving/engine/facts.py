@@ -63,6 +63,7 @@ def _metrics(served: Deployment) -> ModelMetrics:
         queue_items=served.dispatcher.waiting_of(placement.model),
         inflight_requests=served.inflight_count,
         replicas={} if placement.pool is None else placement.pool.states(),
+        node_replicas={} if placement.pool is None else placement.pool.on_nodes(),
         cache_lookups={"hit": cache.hits, "miss": cache.misses - shared, "shared": shared},
         cache_bytes=cache.bytes,
     )

@@ -14,7 +14,10 @@ from serving.response_handler import RequestHandle
 from serving.selection import model_output
 from serving.selection.application import Application
 from serving.selection.decisions import DecisionLog
+from serving.selection.feedback_exchange import FeedbackExchange
 from serving.selection.query_session import QueryResponse, QuerySession, Selector
+from serving.selection.shared_decisions import SharedDecisions
+from serving.selection.shared_states import SharedUserStates
 from serving.selection.stores.state_store import StateStore
 from serving.selection.user_states import UserStates
 
@@ -28,19 +31,31 @@ Respond = Callable[[QueryResponse], None]
 class ServedApplication:
     """An application with its users' states and its decisions."""
 
-    __slots__ = ("application", "contexts", "decisions", "selector")
+    __slots__ = ("_exchange", "application", "contexts", "decisions", "selector")
 
-    def __init__(self, application: Application, store: StateStore) -> None:
+    def __init__(self, application: Application, store: StateStore | FeedbackExchange) -> None:
         self.application = application
         self.selector = Selector(application)
-        self.contexts = UserStates(self.selector, store)
-        self.decisions = DecisionLog()
+        self.contexts: UserStates | SharedUserStates
+        self.decisions: DecisionLog
+        self._exchange = store if isinstance(store, FeedbackExchange) else None
+        if isinstance(store, FeedbackExchange):
+            self.contexts = SharedUserStates(self.selector, store)
+            self.decisions = SharedDecisions(application.name, store)
+            store.attach(application.name, self.contexts, self.decisions)
+            # Whoever comes to know the models says so: the last to know has the newest record.
+            store.relink(application.name, application.models)
+        else:
+            self.contexts = UserStates(self.selector, store)
+            self.decisions = DecisionLog()
 
     def change(self, application: Application) -> None:
         """Adopt an application whose links have changed."""
         self.application = application
         self.selector = Selector(application)
         self.contexts.relink(self.selector)
+        if self._exchange is not None:
+            self._exchange.relink(application.name, application.models)
 
 
 class InflightQuery:

@@ -11,6 +11,7 @@ from serving.accelerator.clocks import ClockLock
 from serving.deployment.deployment import Deployment
 from serving.deployment.shared_pool import SharedPool
 from serving.deployment.shared_pools import SharedPools
+from serving.engine.gateway_share import GatewayShare
 from serving.engine.versions import VersionRegistry
 from serving.errors import AcceleratorUnavailable, ServingError
 from serving.settings import ServingSettings
@@ -27,25 +28,28 @@ class LiveSettings:
         catalogue: VersionRegistry[Deployment],
         pools: SharedPools,
         clock: ClockLock,
+        share: GatewayShare,
     ) -> None:
         self.settings = settings
         self.generation = 1
         self._catalogue = catalogue
         self._pools = pools
         self._clock = clock
+        self._share = share
         self._out_of_sync: set[Deployment | SharedPool] = set()
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         """Apply settings everywhere, or restore the old ones; see `Engine.apply`."""
         changed: list[tuple[Deployment | SharedPool, str]] = []
+        mine = self._share.of(settings)
         try:
             await self.hold_clock(settings)  # first: replicas started below are measured under it
             for shared in self._pools:
                 changed.append((shared, ""))  # before: a failure may leave half of it changed
-                await shared.apply(settings.of(""), fresh=fresh, keep_learned=keep_learned)
+                await shared.apply(mine.of(""), fresh=fresh, keep_learned=keep_learned)
             for served in self._catalogue.all():
                 model = served.id.name
-                await served.apply(settings.of(model), fresh=fresh, keep_learned=keep_learned)
+                await served.apply(mine.of(model), fresh=fresh, keep_learned=keep_learned)
                 changed.append((served, model))
         except BaseException:
             await self._put_back(changed)
@@ -60,6 +64,8 @@ class LiveSettings:
         Raises:
             AcceleratorUnavailable: the clock cannot be locked, or another process has locked it.
         """
+        if self._share.index:  # the first gateway holds it for all
+            return
         clock_mhz = settings.accelerator.clock_mhz
         if clock_mhz is None and self._clock.clock_mhz is None:
             return
@@ -70,13 +76,14 @@ class LiveSettings:
 
     async def _put_back(self, changed: Sequence[tuple[Deployment | SharedPool, str]]) -> None:
         self._out_of_sync |= {one for one, _ in changed}  # each until it is restored
+        mine = self._share.of(self.settings)
         try:
             await self.hold_clock(self.settings)
         except ServingError as error:
             log.error("the GPU's clock cannot be restored", extra={"error": str(error)})
         for one, model in changed:
             try:
-                await one.apply(self.settings.of(model), fresh=False, keep_learned=True)
+                await one.apply(mine.of(model), fresh=False, keep_learned=True)
             except ServingError as error:
                 what = f"model {model}" if model else "shared replicas"
                 log.error("settings cannot be restored", extra={"of": what, "error": str(error)})

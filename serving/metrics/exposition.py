@@ -48,6 +48,9 @@ class ModelMetrics:
     queue_items: int = _metric("gauge", "Items waiting for a batch.")
     inflight_requests: int = _metric("gauge", "Requests without a response yet.")
     replicas: Mapping[str, int] = _metric("gauge", "Replicas by state.", "state")
+    node_replicas: Mapping[str, int] = _metric(
+        "gauge", "Ready replicas on other machines, by machine.", "node"
+    )
     cache_lookups: Mapping[str, int] = _metric(
         "counter",
         "Response cache look-ups: hit, miss, shared (waited for an equal request in flight).",
@@ -68,6 +71,9 @@ class PoolMetrics:
         "outcome",
     )
     replicas: Mapping[str, int] = _metric("gauge", "Shared replicas by state.", "state")
+    node_replicas: Mapping[str, int] = _metric(
+        "gauge", "Ready shared replicas on other machines, by machine.", "node"
+    )
     replica_deaths: Mapping[str, int] = _metric(
         "counter", "Shared replicas that ended unexpectedly, by reason.", "reason"
     )

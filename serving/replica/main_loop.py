@@ -16,7 +16,6 @@ import gc
 import logging
 import os
 import pathlib
-import select
 import socket
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from collections.abc import Sequence
 from serving import models, wire
 from serving.errors import ModelLoadFailed, ModelMissing
 from serving.models import cuda
-from serving.replica import warmup
+from serving.replica import moving, warmup
 from serving.replica.batching_check import check_batching
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failure_outcome
@@ -64,12 +63,17 @@ def serve(
     A message above `max_message_bytes` ends the replica. The gateway's absolute paths are looked up
     below `root`.
     """
+    hello = wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())
     try:
         with contextlib.suppress(ConnectionError):  # the gateway may end inside a message
-            return MainLoop(sock, max_message_bytes=max_message_bytes, root=root).run()
+            sock.sendall(hello)
+            return MainLoop(moving.moved(sock, max_message_bytes), root=root).run()
     except wire.WireError as error:
         log.error("invalid bytes from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
+    except OSError as error:  # the way to another machine is cut, or cannot be secured
+        log.error("the connection to the gateway has failed", extra={"error": str(error)})
+        return exit_codes.NO_GATEWAY
     return EXIT_CLOSED
 
 
@@ -87,12 +91,8 @@ def _right_lacking(path: pathlib.Path) -> str:
 class MainLoop:
     """Main loop of one replica."""
 
-    def __init__(
-        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
-    ) -> None:
-        self._messages = MessageSocket(sock, max_message_bytes)
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+    def __init__(self, messages: MessageSocket, *, root: pathlib.Path | None = None) -> None:
+        self._messages = messages
         self._root = root
         self._max_response_bytes: int | None = None
         """Size limit of a response, from the last LOAD."""
@@ -108,7 +108,6 @@ class MainLoop:
 
         Raises as `MessageSocket.receive` does.
         """
-        self._messages.send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
         while not self._has_broken_gpu:
             if self._actions >= _ACTIONS_PER_COLLECTION and not self._actions % _ACTIONS_PER_LOOK:
                 self._collect_garbage()
@@ -120,7 +119,7 @@ class MainLoop:
         return exit_codes.GPU_BROKEN  # the gateway starts another replica
 
     def _collect_garbage(self) -> None:
-        if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
+        if self._actions >= _ACTIONS_WITHOUT_COLLECTION or self._messages.is_idle_for(_PAUSE_MS):
             gc.collect()
             self._actions = 0
 

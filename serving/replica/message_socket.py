@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Sequence
 
@@ -24,6 +25,12 @@ class MessageSocket:
         self._sock = sock
         self._max_message_bytes = max_message_bytes
         self._head = bytearray(wire.HEAD.size)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def is_idle_for(self, period_ms: int) -> bool:
+        """Wait for the next message for at most a period; return whether none has come."""
+        return not self._poll.poll(period_ms)
 
     def receive(self) -> tuple[MessageType, memoryview] | None:
         """Return the next message, or None if the gateway closed the socket between messages.
@@ -53,7 +60,7 @@ class MessageSocket:
     def _fill(self, view: memoryview) -> bool:
         filled = 0
         while filled < len(view):
-            count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)
+            count = self._receive_some(view[filled:])
             if not count:
                 if filled:
                     raise ConnectionResetError("the gateway closed the socket inside a message")
@@ -61,8 +68,24 @@ class MessageSocket:
             filled += count
         return True
 
+    def _receive_some(self, view: memoryview) -> int:
+        return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
+
+
+class TlsMessageSocket(MessageSocket):
+    """Reader and writer of whole messages on a TLS connection."""
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Write one message."""
+        for piece in _coalesce(buffers):
+            self._sock.sendall(piece)
+
+    def _receive_some(self, view: memoryview) -> int:
+        return self._sock.recv_into(view)  # TLS has no flags
+
 
 def _coalesce(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Join small buffers, and leave large ones as they are."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:

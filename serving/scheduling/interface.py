@@ -5,7 +5,8 @@
 3. Every request ends exactly once: all its parts have a successful `ActionResult`, or it is
    rejected once, or it was cancelled. Later results are ignored.
 4. A worker gets batches of a model only after its `LOAD` has succeeded, only `UNLOAD` while it
-   drains, nothing once it is down, and never more unfinished actions than it has slots.
+   drains, nothing once it is down, and never more unfinished actions than it has slots, or than
+   keep a far one busy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
 MAX_LOSSES = 1
-"""Number of lost workers that a request survives."""
+"""Number of losses of workers that a request survives."""
 BACKGROUND = 2**31
 """Priority of requests that are served only in spare time."""
 
@@ -83,7 +84,10 @@ class ModelDown(NamedTuple):
 
 
 class WorkerUp(NamedTuple):
-    """A new worker, with at most `slots` unfinished actions: one runs, the others wait."""
+    """A new worker, with at most `slots` unfinished actions: one runs, the others wait.
+
+    A worker on another machine may have more, to run while messages are on the way.
+    """
 
     worker: int
     slots: int
@@ -91,6 +95,8 @@ class WorkerUp(NamedTuple):
     loaded: tuple[ModelId, ...] = ()
     concurrent_loads: bool = False
     """Whether it can load models while batches run."""
+    way_s: float = 0.0
+    """Seconds that a message takes to the worker, or back."""
 
 
 class WorkerDraining(NamedTuple):
@@ -99,10 +105,14 @@ class WorkerDraining(NamedTuple):
     worker: int
 
 
-class WorkerDown(NamedTuple):
-    """A worker is gone, and all its actions and models with it."""
+class WorkersDown(NamedTuple):
+    """Workers are gone, and all their actions and models with them.
 
-    worker: int
+    Those that end for one cause, such as the replicas of a machine, are told together: for their
+    requests it is one loss.
+    """
+
+    workers: tuple[int, ...]
     reason: str
 
 
@@ -151,7 +161,7 @@ Event = (
     | ModelDown
     | WorkerUp
     | WorkerDraining
-    | WorkerDown
+    | WorkersDown
     | ActionResult
     | WarmupMeasured
     | SettingsChanged

@@ -72,6 +72,10 @@ class DecisionLog:
         self._remove(decision.query.id)
         self.joined += 1
 
+    def discard(self, query_id: int) -> None:
+        """Remove a decision, if it is there, whose feedback another gateway got."""
+        self._remove(query_id)
+
     def _remove(self, query_id: int) -> Decision | None:
         decision = self._entries.pop(query_id, None)
         if decision is None:

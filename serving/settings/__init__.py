@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 from serving.error_text import nearest
 from serving.errors import InvalidSettings
+from serving.settings.cluster import ClusterSettings
 from serving.settings.replica import AcceleratorSettings, ModelSettings, ReplicaSettings
 from serving.settings.scheduling import (
     BatchingSettings,
@@ -24,7 +25,7 @@ from serving.settings.scheduling import (
 from serving.settings.server import ServerSettings
 from serving.settings.setting import SettingSpec, Value
 
-_SERVER_WIDE = ("server.", "accelerator.clock_mhz")
+_SERVER_WIDE = ("server.", "cluster.", "accelerator.clock_mhz")
 _MODELS = "models"
 
 
@@ -41,6 +42,7 @@ class ServingSettings:
     scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
     clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
+    cluster: ClusterSettings = dataclasses.field(default_factory=ClusterSettings)
     models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
     """Overrides for single models: model -> setting -> value."""
 

@@ -22,10 +22,18 @@ class ReplicaSettings:
     """Memory limit of each replica, without swap. Default none. Lowering it starts new replicas."""
     threads: int = setting(1, "threads", 1, 256)
     """Threads inside one operator. Default 1: for small models, more replicas help more."""
-    spawner: Literal["process", "docker"] = setting("process", live=False)
-    """What runs the replicas: local processes (`process`) or local Docker containers (`docker`).
+    spawner: Literal["process", "docker", "ray"] = setting("process", live=False)
+    """What runs the replicas: local processes (`process`), local Docker containers (`docker`), or
+    machines of a Ray cluster (`ray`, with the settings `cluster`).
 
-    Default process: it starts in tens of milliseconds, without other software (docs/containers.md).
+    Default process: it starts in tens of milliseconds, without other software (docs/containers.md,
+    docs/machines.md).
+    """
+    limits: Literal["each", "pod"] = setting("each", live=False)
+    """What is limited: each replica by its own control group (`each`), or the server by its pod (`pod`).
+
+    With `pod`, `cpu` and `memory_mb` only say what each replica is meant to use: whoever starts the
+    server limits it as a whole, as `tune --for kubernetes` does. Default each.
     """
     image: str | None = setting(None, live=False)
     """Image of replicas if `spawner` is docker. Default none: the one that `make images` builds."""

@@ -22,6 +22,13 @@ class ServerSettings:
     Default `auto`: the usual 8001 if `port` is 8000; a free one if it is 0; otherwise off. If 8001
     is in use, the server logs that and runs without gRPC.
     """
+    gateways: int = setting(1, "processes", 1, 64, live=False)
+    """Gateway processes that share the inference ports, each with replicas of its own.
+
+    `replica.count` is for all of them: it is dealt out, at least one replica each. Their admin ports
+    are numbered on from `admin_port`, and metrics are on those only. Default 1: one gateway keeps
+    about a core busy; take more where it is the limit, or to survive the end of one (gateways.md).
+    """
     admin_host: str = setting("127.0.0.1", live=False)
     """Address of the admin port, which runs code.
 
@@ -123,12 +130,12 @@ class ServerSettings:
     one server at a time. Default none: nothing is saved.
     """
     state_store: str | None = setting(None, live=False)
-    """Redis server that stores what selection policies learn, for later gateways on any machine.
+    """Redis server of what gateways on several machines share, a group for each database.
 
-    If several gateways run at the same time, the last save wins. `redis://HOST:6379/0`,
-    `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip install '.[redis]'` in a
-    clone. The password is in LUTHIER_STATE_STORE_PASSWORD, as anyone who may read the settings
-    would see it here. Default none: SQLite in `state_dir`, or else memory.
+    That is what selection policies learn and, without `state_dir`, all live changes (gateways.md).
+    `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs `pip
+    install '.[redis]'` in a clone. The password is in LUTHIER_STATE_STORE_PASSWORD, as anyone who
+    may read the settings would see it here. Default none: SQLite in `state_dir`, or else memory.
     """
     profiles_dir: str | None = setting(None, live=False)
     """Folder that saves the profiles of models that share replicas (docs/schedulers.md).
@@ -142,5 +149,15 @@ class ServerSettings:
     """
     repository_loaded_versions: int = setting(1, "versions", 1, 100, live=False)
     """How many newest versions of a repository model stay loaded. Default 1: saves memory."""
+    drain_delay_s: float = setting(0.0, "s", 0, 3600, live=False)
+    """Time after SIGTERM during which the server still accepts requests, but says it is not ready.
+
+    In it, a balancer sees that and sends new requests elsewhere; it then takes `drain_s` to end.
+    Default 0: nobody is between the server and its clients. Behind one, the time of two of its
+    health checks.
+    """
     drain_s: float = setting(20.0, "s", 0, 3600, live=False)
-    """Maximum time from SIGTERM to the end of the last in-flight request. Default 20 s."""
+    """Maximum time to finish in-flight requests, from SIGTERM or the end of `drain_delay_s`.
+
+    Default 20 s.
+    """

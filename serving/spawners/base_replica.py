@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 import socket
+from collections.abc import Callable
 
 from serving.errors import NotReady
 from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import ControlGroup, Usage
+from serving.system.remote_clock import RemoteClock
 
 
 class BaseReplica:
@@ -20,9 +23,16 @@ class BaseReplica:
         self.ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         self.group = group
         """Control group of the replica; None if it has none or its group is not visible."""
+        self.clock = RemoteClock()
+        """Clock of the replica's machine."""
+        self.node_name = ""
+        """Name of the replica's machine; empty: this one."""
+        self.leaving: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done with the reason once the replica's machine is to be emptied."""
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
-        self._was_killed = False
+        self.was_killed = False
+        """Whether the gateway asked for its end."""
         self._last_usage = Usage()
 
     @property
@@ -36,6 +46,18 @@ class BaseReplica:
         """Set the accepted connection."""
         self._sock = sock
 
+    async def attach(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """See `Replica.attach`."""
+        await asyncio.get_running_loop().create_unix_connection(make, sock=self.sock)
+
+    def root_of(self, root: pathlib.Path | None) -> pathlib.Path | None:
+        """See `Replica.root_of`."""
+        return root
+
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """See `Replica.set_limits`."""
+        raise NotImplementedError
+
     def usage(self) -> Usage:
         """Return the resource usage so far, or the last known usage once the group is gone."""
         if self.group is not None and not self.ended.done():
@@ -47,7 +69,7 @@ class BaseReplica:
     def kill(self, *, asked: bool = True) -> None:
         """Kill the replica without waiting; `asked` is False if it is ending anyway."""
         if not self.ended.done():
-            self._was_killed = self._was_killed or asked
+            self.was_killed = self.was_killed or asked
             self._request_end()
 
     def abandon(self) -> None:

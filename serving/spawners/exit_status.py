@@ -23,11 +23,14 @@ class ExitStatus:
     """Exit status of a replica.
 
     Its reason is `oom` if the kernel killed it for memory, `killed` for another SIGKILL, `crash`
-    for another signal or an error code, and `exit` if it ended normally after its socket closed.
+    for another signal or an error code, `exit` if it ended normally after its socket closed, and
+    `node` if its machine is lost.
     """
 
-    reason: Literal["oom", "crash", "killed", "exit"]
+    reason: Literal["oom", "crash", "killed", "exit", "node"]
     text: str
+    together: tuple[int, ...] = ()
+    """All workers that a lost machine took along, with this one; empty if it ended alone."""
 
 
 def from_code(code: int, said: str = "") -> ExitStatus:

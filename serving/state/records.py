@@ -1,6 +1,8 @@
-"""Record of changes made by management calls: strings by kind, name and version in a SQLite file.
+"""Record of changes made by management calls: strings by kind, name and version.
 
-A write is durable when it returns (`synchronous=FULL`).
+Every write gives the record its next revision, and may demand the one that it was made on, so that
+gateways over one record do not undo each other's changes. In the SQLite file, a write is durable
+when it returns (`synchronous=FULL`).
 """
 
 from __future__ import annotations
@@ -9,15 +11,15 @@ import contextlib
 import pathlib
 import sqlite3
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from serving.errors import NotReady
+from serving.errors import NotReady, StaleRevision
 from serving.system import private_folder
 
 SCHEMA = 1
 
 _TABLE = """
-CREATE TABLE records (
+CREATE TABLE IF NOT EXISTS records (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -26,6 +28,8 @@ CREATE TABLE records (
     UNIQUE (kind, name, version)
 )
 """
+_REVISION_TABLE = "CREATE TABLE IF NOT EXISTS revision (number INTEGER NOT NULL)"
+_REVISION = "SELECT coalesce(max(number), 0) FROM revision"
 _READ = "SELECT kind, name, version, text FROM records ORDER BY id"
 _DELETE = "DELETE FROM records WHERE kind = ? AND name = ? AND version = ?"
 _PUT = """
@@ -44,10 +48,65 @@ class RecordKey(NamedTuple):
 
 
 Rows = dict[RecordKey, str]
+Changes = dict[RecordKey, str | None]
+"""Rows to write; None deletes one."""
+
+
+def difference(before: Rows, after: Rows) -> Changes:
+    """Return the rows to write, or with None to delete, to come from one record to another."""
+    changes: Changes = {key: text for key, text in after.items() if before.get(key) != text}
+    return changes | dict.fromkeys(key for key in before if key not in after)
+
+
+def changed(rows: Rows, changes: Changes) -> Rows:
+    """Return the rows after changes."""
+    kept = {key: text for key, text in rows.items() if changes.get(key, "") is not None}
+    return kept | {key: text for key, text in changes.items() if text is not None}
+
+
+class Revision(NamedTuple):
+    """A record at one moment."""
+
+    number: int
+    rows: Rows
+    """In the order in which their keys were first written."""
+
+
+class Records(Protocol):
+    """A record, which several gateways may share; its methods block, and must not overlap."""
+
+    def revision(self) -> int:
+        """Return the number of the newest revision.
+
+        Raises:
+            NotReady: the record cannot be read.
+        """
+        ...
+
+    def snapshot(self) -> Revision:
+        """Return the newest revision.
+
+        Raises:
+            NotReady: the record cannot be read.
+        """
+        ...
+
+    def write(self, changes: Mapping[RecordKey, str | None], revision: int | None = None) -> int:
+        """Write rows durably, where None deletes a row, and return the new revision's number.
+
+        Raises:
+            StaleRevision: the newest revision is not the given one; nothing is written.
+            NotReady: the record cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the record."""
+        ...
 
 
 class SqliteRecords:
-    """A record in a SQLite file; calls to its methods must not overlap."""
+    """A record in a SQLite file, which processes may share."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Open or create the file.
@@ -81,10 +140,11 @@ class SqliteRecords:
                 )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            if schema < SCHEMA:
-                with connection:  # one transaction
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute(_TABLE)
+            with connection:  # one transaction
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(_TABLE)
+                connection.execute(_REVISION_TABLE)  # files of older versions lack it
+                if schema < SCHEMA:
                     connection.execute(f"PRAGMA user_version = {SCHEMA}")
         except sqlite3.Error as error:
             raise NotReady(
@@ -92,39 +152,52 @@ class SqliteRecords:
             ) from error
 
     def load(self) -> Rows:
-        """Return all rows, in the order in which their keys were first written.
+        """Return all rows, as `snapshot`."""
+        return self.snapshot().rows
 
-        Raises:
-            NotReady: the rows cannot be read.
-        """
+    def revision(self) -> int:
+        """Implement `Records.revision`."""
         try:
-            return {
-                RecordKey(kind, name, version): text
-                for kind, name, version, text in self._connection.execute(_READ)
-            }
+            (number,) = self._connection.execute(_REVISION).fetchone()
+        except sqlite3.Error as error:
+            raise NotReady(f"the record {self._path} cannot be read: {error}") from error
+        return int(number)
+
+    def snapshot(self) -> Revision:
+        """Implement `Records.snapshot`."""
+        connection = self._connection
+        try:
+            with connection:  # both of one moment
+                connection.execute("BEGIN")
+                rows = {
+                    RecordKey(kind, name, version): text
+                    for kind, name, version, text in connection.execute(_READ)
+                }
+                (number,) = connection.execute(_REVISION).fetchone()
         except sqlite3.Error as error:
             raise NotReady(
                 f"the record {self._path} cannot be read: {error}; move it away to start without"
             ) from error
+        return Revision(int(number), rows)
 
-    def write(self, changes: Mapping[RecordKey, str | None]) -> None:
-        """Write rows durably; None deletes a row.
-
-        Raises:
-            NotReady: the file cannot be written.
-        """
+    def write(self, changes: Mapping[RecordKey, str | None], revision: int | None = None) -> int:
+        """Implement `Records.write`."""
         connection = self._connection
         try:
             with connection:  # one transaction
                 connection.execute("BEGIN IMMEDIATE")
+                (number,) = connection.execute(_REVISION).fetchone()
+                if revision is not None and number != revision:
+                    raise StaleRevision(number)
+                connection.execute("DELETE FROM revision")
+                connection.execute("INSERT INTO revision VALUES (?)", (number + 1,))
                 connection.executemany(_DELETE, [k for k, text in changes.items() if text is None])
                 connection.executemany(
                     _PUT, [(*key, text) for key, text in changes.items() if text is not None]
                 )
         except sqlite3.Error as error:
-            raise NotReady(
-                f"the change is in effect, but the record {self._path} cannot be written: {error}"
-            ) from error
+            raise NotReady(f"the record {self._path} cannot be written: {error}") from error
+        return int(number) + 1
 
     def close(self) -> None:
         """Close the file."""

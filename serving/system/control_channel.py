@@ -150,11 +150,13 @@ class ControlledProcess(ControlChannel):
         *,
         environment: Mapping[str, str] | None = None,
         output: int | IO[bytes] = _STDERR,
+        descriptors: Sequence[int] = (),
     ) -> Self:
         """Start a module in its own session, out of reach of Ctrl-C; `output` gets all it prints.
 
-        If `environment` is None, it inherits this process's variables, and the current folder
-        cannot shadow packages. Raises OSError if the process cannot start.
+        It inherits `descriptors` under their numbers. If `environment` is None, it inherits this
+        process's variables, and the current folder cannot shadow packages. Raises OSError if the
+        process cannot start.
         """
         command = [sys.executable, "-m", module, *words]
         if environment is None:
@@ -171,6 +173,7 @@ class ControlledProcess(ControlChannel):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                pass_fds=descriptors,
                 start_new_session=True,
             )
             stack.pop_all()

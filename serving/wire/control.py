@@ -1,6 +1,6 @@
-"""Control messages: HELLO, LOAD, LOADED, UNLOAD, UNLOADED.
+"""Control messages: HELLO, MOVE, LOAD, LOADED, UNLOAD, UNLOADED.
 
-    HELLO            = JSON
+    HELLO, MOVE      = JSON
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns, JSON
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
@@ -20,7 +20,7 @@ from serving.values import DeclaredInputs
 from serving.wire.stream import VERSION, MessageType, WireError, message, unpack_start
 
 _NOTHING_DECLARED = DeclaredInputs()
-FEATURES = ("json", "stage-times", "windows")
+FEATURES = ("json", "moves", "stage-times", "windows")
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
@@ -45,6 +45,20 @@ class HelloMessage(NamedTuple):
     pid: int
     features: tuple[str, ...]
     monotonic_ns: int
+
+
+class MoveMessage(NamedTuple):
+    """Command to go on with the gateway on the connection whose descriptor comes with it.
+
+    It may only be the first message to a replica with the feature `moves`, on a Unix socket.
+    """
+
+    certificate: str | None = None
+    """PEM of the certificate to show; None: without TLS."""
+    key: str | None = None
+    """PEM of its private key."""
+    peer: str | None = None
+    """PEM of the only certificate to accept."""
 
 
 class LoadMessage(NamedTuple):
@@ -107,6 +121,19 @@ def parse_hello(body: memoryview) -> HelloMessage:
     features = tuple(str(item) for item in _field(data, "features", list, "HELLO"))
     pid = _field(data, "pid", int, "HELLO")
     return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"))
+
+
+def encode_move(move: MoveMessage) -> bytes:
+    """Encode MOVE; send it with the connection's descriptor in one call."""
+    return message(MessageType.MOVE, _json_bytes(move._asdict()))
+
+
+def parse_move(body: memoryview) -> MoveMessage:
+    """Parse the body of MOVE, or raise WireError if it is malformed."""
+    data = _json_object(body, "MOVE")
+    if data.get("certificate") is None:
+        return MoveMessage()
+    return MoveMessage(*(_field(data, name, str, "MOVE") for name in MoveMessage._fields))
 
 
 def encode_load(load: LoadMessage) -> bytes:

@@ -28,6 +28,7 @@ class MessageType(enum.IntEnum):
     UNLOADED = 5
     INFER = 6
     RESULT = 7
+    MOVE = 8
 
 
 _TYPES = tuple(MessageType(n) if n in set(MessageType) else None for n in range(256))

@@ -27,8 +27,8 @@ def as_json(spec: ModelSpec) -> dict[str, Any]:
     return {name: value for name, value in data.items() if value or name in _ALWAYS}
 
 
-def from_json(data: Mapping[str, Any]) -> ModelSpec:
-    """Return the spec that `as_json` wrote.
+def from_json(data: Mapping[str, Any], *, is_trusted: bool = False) -> ModelSpec:
+    """Return the spec that `as_json` wrote; `is_trusted` as in `zoo.find`.
 
     Raises:
         ModelLoadFailed: the data is invalid, or the model is allowed only on the command line.
@@ -52,7 +52,7 @@ def from_json(data: Mapping[str, Any]) -> ModelSpec:
         spec = ModelSpec(**{name: data[name] for name in data.keys() & known} | more)
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
-    check_trusted(spec)  # trust is not saved
+    check_trusted(spec, is_trusted=is_trusted)  # trust is not saved
     return spec
 
 

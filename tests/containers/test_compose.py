@@ -1,4 +1,4 @@
-"""A study exported to Docker Compose: the file is taken, the service answers, and has the limits of the file."""
+"""A study exported to Docker Compose: the file is taken, the service has its limits, and is confirmed."""
 
 import http.client
 import json
@@ -14,7 +14,9 @@ import docker
 import pytest
 import yaml
 
+from serving.system.cgroups import manager
 from tests.fakes.docker_engine import IS_NEEDED, needs_docker
+from tuner.cli.commands.confirm import EXIT_CODES
 
 ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -56,14 +58,15 @@ def _run(*words):
 
 @pytest.fixture(name="file", scope="module")
 def _file(tmp_path_factory):
-    """The compose file of a real study of two launches; its port on this machine is a free one."""
+    """The compose file of a real study of two launches in its limits; its port on this machine is a free one."""
     folder = tmp_path_factory.mktemp("compose")
     for path in (folder, *list(folder.parents)[:3]):
         path.chmod(path.stat().st_mode | 0o055)
     tune = (sys.executable, "-m", "tuner.cli.main")
     load = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
     budget = ("--trials", "2", "--pairs", "2", "--study", STUDY, "--runs-dir", str(folder))
-    _run(*tune, "--model", "resnet", *load, *budget)
+    whole = ("--for", "compose") if manager.probe().kind else ()
+    _run(*tune, "--model", "resnet", *load, *budget, *whole)
     out = folder / "out"
     _run(*tune, "export", STUDY, "--runs-dir", str(folder), "--to", "compose", "--out", str(out))
     with socket.socket() as probe:
@@ -87,8 +90,8 @@ def test_the_file_is_taken_as_it_is(file):
     assert service["read_only"] is True
 
 
-def test_the_service_answers_within_its_limits(file):
-    """Started from the file, it is ready, answers, and the engine has the limits of the file."""
+def test_the_service_answers_within_its_limits_and_is_confirmed(file):
+    """Started from the file it is ready, has the limits of the file, and its study gets a verdict on it."""
     path, port = file
     project = (*COMPOSE, "--file", str(path), "--project-name", f"luthier-test-{port}")
     client = docker.from_env()
@@ -106,9 +109,30 @@ def test_the_service_answers_within_its_limits(file):
         assert host["ReadonlyRootfs"] is True
         assert host["CapDrop"] == ["ALL"]
         assert container.attrs["Config"]["User"] == "65532:65532"
+        assert '"limits": "of the whole server"' in container.logs().decode()
+        found = _confirmed(path.parents[1], f"http://127.0.0.1:{port}")
+        assert found["ratio"] > 0
+        assert "replica.count" in found["checked"][1]
+        assert found["unchecked"][-1] == "the limits of its container"
     finally:
         _run(*project, "down", "--timeout", "5")
         client.close()
+
+
+def _confirmed(runs, url):
+    """The verdict on the running export; any, as the machine may be busy."""
+    tune = (sys.executable, "-m", "tuner.cli.main", "confirm", STUDY, "--runs-dir", str(runs))
+    done = subprocess.run(
+        [*tune, "--url", url, "--repeats", "2", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode in EXIT_CODES.values(), done.stderr
+    return json.loads(done.stdout)["confirmation"]
 
 
 def _until_ready(port):

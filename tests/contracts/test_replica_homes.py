@@ -1,7 +1,8 @@
-"""What every home of replicas promises: one suite for processes and for containers."""
+"""What every home of replicas promises: one suite for processes, containers and other machines."""
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -17,13 +18,19 @@ from serving.system.cgroups import manager
 from serving.wire import ActionStatus
 from serving.wire.staged_path import staged_path
 from tests.fakes.docker_engine import needs_docker
+from tests.fakes.local_cluster import node_spawner
 
 LIMITED = manager.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
 WAIT_S = 30.0
+LOCAL = [
+    pytest.param(lambda _: ProcessSpawner(), id="process"),
+    pytest.param(lambda _: DockerSpawner(), id="docker", marks=needs_docker),
+]
 HOMES = [
-    pytest.param(ProcessSpawner, id="process"),
-    pytest.param(DockerSpawner, id="docker", marks=needs_docker),
+    *LOCAL,
+    pytest.param(functools.partial(node_spawner, tls=False), id="node"),
+    pytest.param(functools.partial(node_spawner, tls=True), id="node-tls"),
 ]
 MODELS = '''
 import os
@@ -94,8 +101,8 @@ def _readable(folder):
 
 
 @pytest_asyncio.fixture(name="home", scope="module", loop_scope="module", params=HOMES)
-async def _home(request):
-    home = request.param()
+async def _home(request, tmp_path_factory):
+    home = request.param(tmp_path_factory.mktemp("artefacts"))
     await home.open("python")
     yield home
     await home.close()
@@ -115,12 +122,22 @@ async def _talk(replica, converse, card):
     """A loaded conversation with a replica; blocking, from a thread."""
 
     def begin():
-        talk = converse(replica.sock)
-        loaded = talk.load("python", card.path)
+        talk = converse(_socket(replica))
+        loaded = talk.load("python", staged_path(card.path, replica.root_of(None)))
         assert loaded.status == 0, loaded
         return talk
 
     return await asyncio.to_thread(begin)
+
+
+def _socket(replica):
+    """What a gateway talks to; blocking."""
+    context = getattr(replica, "tls", None)
+    if context is None:
+        return replica.sock
+    replica.sock.settimeout(WAIT_S)
+    replica.set_socket(context.wrap_socket(replica.sock, server_hostname="luthier"))
+    return replica.sock
 
 
 async def test_a_replica_answers_and_ends_with_its_socket(home, card, converse, frame):
@@ -149,14 +166,14 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
 
     async def answer(number, model):
         roots.append(await home.stage(model))
-        path = staged_path(model.path, roots[-1])
+        path = staged_path(model.path, replica.root_of(roots[-1]))
         loaded = await asyncio.to_thread(talk.load, "python", path, model=number)
         assert loaded.status == 0, loaded
         request = frame(("x", "UINT8", (1, 2), b"\0a"))
         _, (outcome,) = await asyncio.to_thread(talk.infer, [request], model=number)
         return bytes(outcome[0].data)
 
-    talk = await asyncio.to_thread(converse, replica.sock)
+    talk = converse(await asyncio.to_thread(_socket, replica))
     assert await answer(1, card) == b"\0a"
     assert await answer(2, later) == b"one"
     (tmp_path / "new").write_text("another")
@@ -175,13 +192,14 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
 
 async def test_what_is_not_there_cannot_be_lent(home, card):
     """It is one line that names the file, and nothing of the model is left."""
-    if not isinstance(home, DockerSpawner):
+    if isinstance(home, ProcessSpawner):
         pytest.skip("it lends nothing")
     gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
     with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
         await home.stage(gone)
     assert "\n" not in str(caught.value)
-    assert not list(home._nest.shelf.folder.iterdir())
+    if isinstance(home, DockerSpawner):
+        assert not list(home._nest.shelf.folder.iterdir())
 
 
 async def test_what_nobody_waited_for_is_not_kept(home, card):
@@ -255,8 +273,8 @@ async def test_out_of_memory_is_reported_as_such(home, card, converse, frame):
 @needs_limits
 async def test_limits_change_live_and_usage_is_seen(home, card, converse):
     """Both limits of a living replica are changed, CPU is lifted, and what is impossible is refused."""
-    assert home.limits_text == "enforced"
     replica = await _start(home, card, cpu=0.5, memory_mb=64)
+    assert home.limits_text == "enforced"
     await _talk(replica, converse, card)  # with a model it uses memory of its own
     await replica.set_limits(cpu=1.5, memory_mb=256)
     await replica.set_limits(cpu=None, memory_mb=256)
@@ -321,9 +339,9 @@ async def test_a_program_that_does_not_speak_the_wire_is_refused(home, tmp_path)
 
 
 @pytest.mark.parametrize("make", HOMES)
-async def test_a_closed_home_starts_nothing(make, card):
+async def test_a_closed_home_starts_nothing(make, card, tmp_path):
     """Before it is open and after it was closed a home refuses; closing twice is harmless."""
-    home = make()
+    home = make(tmp_path)
     with pytest.raises(NotReady):
         await _start(home, card)
     await home.open("echo")
@@ -336,10 +354,10 @@ async def test_a_closed_home_starts_nothing(make, card):
         await _start(home, card)
 
 
-@pytest.mark.parametrize("make", HOMES)
-async def test_a_closed_home_leaves_no_folder(make):
+@pytest.mark.parametrize("make", LOCAL)
+async def test_a_closed_home_leaves_no_folder(make, tmp_path):
     """The folder of its sockets is gone with it."""
-    home = make()
+    home = make(tmp_path)
     await home.open("echo")
     folder = home._nest.directory
     assert os.path.isdir(folder)  # noqa: PTH112, ASYNC240

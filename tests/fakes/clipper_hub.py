@@ -133,7 +133,10 @@ class FakeHub:
         loop.call_later(self.delays_s.get(name, 0.0), work)
         return asked
 
-    def feedback(self, application, label, *, user, input_key, query_id):
+    hears_late = False
+
+    def feedback(self, application, label, *, user, input_key, query_id, is_last):
+        assert is_last
         if label == "nonsense":
             raise InvalidRequest("label: 'nonsense' is no class")
         if label == "unlearnt":

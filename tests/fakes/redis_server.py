@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,16 +25,22 @@ def running_redis(
     binary = shutil.which("redis-server")
     if binary is None:
         pytest.skip("no redis-server here; on Debian: apt-get install redis-server")
-    socket = folder / "redis.sock"
-    options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder)]
+    path = folder / "redis.sock"
+    options = ["--port", "0", "--unixsocket", str(path), "--dir", str(folder)]
     with subprocess.Popen(
         [binary, *options, "--save", "", "--appendonly", "yes", *more], stdout=subprocess.DEVNULL
     ) as process:
         try:
             for _ in range(500):
-                if socket.exists():
+                if _answers(path):
                     break
                 time.sleep(0.02)
-            yield process, f"unix://{socket}"
+            yield process, f"unix://{path}"
         finally:
             process.kill()
+
+
+def _answers(path: pathlib.Path) -> bool:
+    """Whether a server listens there: a killed one leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as tried:
+        return tried.connect_ex(str(path)) == 0

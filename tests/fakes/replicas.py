@@ -6,13 +6,14 @@ optional delay; a test can make it misbehave.
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
 import threading
 import time
 
 from serving import wire
 from serving.errors import LimitsUnavailable
+from serving.spawners.base_replica import BaseReplica
+from serving.spawners.exit_status import ExitStatus
 from serving.values import ModelId, Signature, TensorSpec
 
 SIGNATURE = Signature(
@@ -22,46 +23,30 @@ SIGNATURE = Signature(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    reason: str
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Usage:
-    peak_memory_mb: float | None = None
-    cpu_s: float | None = None
-    throttled_s: float | None = None
-
-
-class FakeReplica:
+class FakeReplica(BaseReplica):
     """One replica: a thread behind a socket pair."""
 
     def __init__(self, worker, home):
-        self.worker = worker
+        super().__init__(worker)
         self.pid = 100_000 + worker
         self.features = home.features
         self.home = home
-        self.sock, self._peer = socket.socketpair()
-        self.sock.setblocking(False)
+        sock, self._peer = socket.socketpair()
+        sock.setblocking(False)
+        self.set_socket(sock)
         self._loop = asyncio.get_running_loop()
-        self.ended = self._loop.create_future()
         self.limits = None
         self.model = None
         self.batches = []
         self._parser = wire.MessageParser()
         threading.Thread(target=self._run, daemon=True).start()
 
-    def usage(self):
-        return Usage()
-
     async def set_limits(self, *, cpu, memory_mb):
         if self.worker in self.home.refuse_limits:
             raise LimitsUnavailable("the fake kernel refuses")
         self.limits = (cpu, memory_mb)
 
-    def kill(self, *, asked=True):
+    def _request_end(self):
         self._end("killed", "killed by signal 9")
 
     def die(self, reason="crash"):
@@ -70,7 +55,7 @@ class FakeReplica:
 
     def _end(self, reason, text):
         if not self.ended.done():
-            self.ended.set_result(Ended(reason, text))
+            self.ended.set_result(ExitStatus(reason=reason, text=text))
             with contextlib.suppress(OSError):
                 self._peer.shutdown(socket.SHUT_RDWR)
 
@@ -156,6 +141,7 @@ class FakeHome:
         ready_timeout_s,
         spec,
         accelerator=None,
+        may_wait=False,
     ):
         replica = FakeReplica(worker, self)
         replica.accelerator = accelerator

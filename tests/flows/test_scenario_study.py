@@ -255,6 +255,7 @@ def test_a_table_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) ->
         (("--objective", "throughput"), "--objective throughput: covers only answered requests"),
         (("--find-rate",), "--objective rate: a scenario defines its own rates"),
         (("--requests", "99"), "--requests 99: a scenario is measured for a time"),
+        (("--load-clients", "2"), "--load-clients 2: the requests of a scenario are sent by one"),
     ],
 )
 def test_what_contradicts_a_scenario_is_one_line(

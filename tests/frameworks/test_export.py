@@ -10,6 +10,9 @@ from serving.model_spec import ModelSpec
 from serving.zoo import find
 from tests.fakes import studies
 from tuner import export
+from tuner.export import confirmation_job
+from tuner.settings.measurement import MeasurementSettings
+from tuner.settings.target import TargetSettings
 from tuner.values.configuration import Configuration
 
 validate = pytest.importorskip(
@@ -64,6 +67,30 @@ def test_kubernetes_takes_every_manifest(exported, version):
     assert [document["kind"] for document in found] == kinds
     for document in found:
         validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_takes_the_pods_of_a_raycluster(exported, version):
+    """Strictly, each as a template; the fields of the RayCluster are in `tests/tuner/export/test_kuberay.py`."""
+    settings, cluster, *others = exported("kuberay")
+    for document in (settings, *others):
+        validate(document, version, strict=True)
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    assert len(groups) == 3
+    for group in groups:
+        pods = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": cluster["metadata"]}
+        validate({**pods, "template": group["template"]}, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_takes_the_job_that_confirms_an_export(version):
+    """Strictly, and whatever the names of study and shapes are."""
+    study = study_of()
+    target = TargetSettings(model="resnet", rate=20.0, shape=("image=3x32x$(HOME)",))
+    text = confirmation_job.manifest(
+        study, target, MeasurementSettings(), url=None, repeats=3, seconds=0.6
+    )
+    validate(yaml.safe_load(text), version, strict=True)
 
 
 def test_the_check_finds_what_is_wrong(exported):

@@ -202,7 +202,7 @@ async def test_every_action_ends_once(bench):
         bench.submit()
     bench.result(2)
     bench.result(3, status=wire.ActionStatus.TOO_LATE)
-    bench.dispatcher.worker_down(1, "oom")
+    bench.dispatcher.workers_down([1], "oom")
     outcomes = [ended[:2] for ended in bench.ended]
     assert outcomes[:3] == [("load", "ok"), ("infer", "ok"), ("infer", "too_late")]
     assert set(outcomes[3:]) == {("infer", "lost")}
@@ -258,8 +258,8 @@ async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
     waiter = bench.submit()
     bench.dispatcher.connection_lost(bench.replicas[1], None)
     bench.dispatcher.connection_lost(bench.replicas[2], None)
-    bench.dispatcher.worker_down(1, "oom")
-    bench.dispatcher.worker_down(2, "oom")
+    bench.dispatcher.workers_down([1], "oom")
+    bench.dispatcher.workers_down([2], "oom")
     assert waiter.errors == []
     bench.actions = 3
     bench.up(3)

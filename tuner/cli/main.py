@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, str] = {
     "space": "derive a search space for a model from a short probe",
     "doctor": "check this machine and measure the smallest gain that it can show",
     "export": "export a study's recommendation for a server or platform",
+    "confirm": "measure an export where it runs, against its study",
 }
 """Summary of each sub-command; each is a module of `tuner.cli.commands`."""
 SUMMARY = "find the configuration that serves a model best under a given workload"

@@ -50,6 +50,8 @@ class Evaluation:
     loaded_s: float
     """Duration of warm-up and measured part; 0 if no phase completed."""
     started_at: float
+    node: str = ""
+    """Name of the machine; empty: this one."""
     slices_ms: tuple[float, ...] = ()
     """Mean latency of each time slice, 0 for an omitted slice; empty without time slices."""
 

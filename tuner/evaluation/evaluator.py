@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
+from serving.spawners.process.spawner import OF_POD
 from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
 from tuner.evaluation import correctness_check, outcomes
 from tuner.evaluation.evaluation import (
@@ -33,7 +34,7 @@ from tuner.launching.engine import EngineInfo, Launcher, RunningEngine
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, Race
-from tuner.metrics import prices
+from tuner.metrics import prices, server_resources
 from tuner.metrics.prices import DEFAULT, Prices
 from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.workload import RATE
@@ -85,8 +86,10 @@ class Evaluator:
         """Whether to measure longer if a required p99 has too few requests."""
         self.prices = prices
         self._has_gpu = False
+        self._kind_of_whole: str | None = None
+        """Kind of the model if the whole server is limited, which then is what it costs."""
         self._cores = machine.read().cores
-        self._phases = PhaseRunner()
+        self._phases = PhaseRunner(settings.load_clients)
         self.launcher: Launcher = launcher or LuthierLauncher(model)
         self._engine: RunningEngine | None = None
         self._first: Configuration | None = None
@@ -108,6 +111,7 @@ class Evaluator:
         self.start_s = self.start_s or time.monotonic() - before_s
         served = engine.describe()
         self._has_gpu = served.device not in {None, "cpu"}
+        self._kind_of_whole = served.kind if served.limits == OF_POD else None
         self._phases.meet(served)
         return served
 
@@ -280,7 +284,14 @@ class Evaluator:
     ) -> Evaluation:
         measured = found.measurement
         if measured is not None:
-            held = prices.allocated_by(configuration, cores=self._cores, has_gpu=self._has_gpu)
+            whole = None
+            if self._kind_of_whole is not None:
+                whole = server_resources.needed_by(
+                    configuration, self._kind_of_whole, cores=self._cores
+                )
+            held = prices.allocated_by(
+                configuration, cores=self._cores, has_gpu=self._has_gpu, whole=whole
+            )
             cost = prices.cost_of(measured, held, loaded_s=paid_s, prices=self.prices)
             measured = dataclasses.replace(measured, cost=cost)
             found = dataclasses.replace(found, measurement=measured)

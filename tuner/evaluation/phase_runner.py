@@ -21,7 +21,7 @@ from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching.engine import EngineInfo, RunningEngine
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.load_generator import phase_result
-from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.client_group import make_load_generator
 from tuner.load_generator.payloads import MultiModelPayloads, Payloads
 from tuner.load_generator.phase_result import PhaseResult
 from tuner.load_generator.plan import PhasePlan
@@ -39,8 +39,9 @@ MAX_REPEATS = 2
 class PhaseRunner:
     """Runner of phases, sending load to one engine at a time."""
 
-    def __init__(self) -> None:
-        self.generator = LoadGenerator()
+    def __init__(self, clients: int = 1) -> None:
+        """`clients` is the number of processes of the load generator."""
+        self.generator = make_load_generator(clients)
         self.counters: tuple[meters.EnergyCounter, ...] | None = None
         self._owned = contextlib.ExitStack()
         self.others = InterferenceDetector(os.cpu_count() or 1)  # all cores of the machine
@@ -234,8 +235,7 @@ class PhaseRunner:
         self, engine: RunningEngine, idle: Sequence[int]
     ) -> tuple[ReplicaFacts, host.HostReading]:
         replicas = engine.replica_facts()
-        client = [] if self.generator.pid is None else [self.generator.pid]
-        beside = (os.getpid(), *client, *idle)
+        beside = (os.getpid(), *self.generator.pids, *idle)
         return replicas, host.read((*engine.pids, *replicas.pids), beside)
 
 

@@ -49,6 +49,7 @@ class Judge:
             startup_s=evaluation.startup_s,
             overhead_s=wall_s - evaluation.loaded_s,
             started_at=evaluation.started_at,
+            node=evaluation.node,
             slacks=self._slacks(measurement),
         )
         if measurement is None:

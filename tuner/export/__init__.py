@@ -19,6 +19,7 @@ from tuner.export import (
     container,
     engine_settings,
     kserve,
+    kuberay,
     kubernetes,
     ray_serve,
     serving,
@@ -36,6 +37,7 @@ FORMATS: Mapping[str, Callable[[ExportInput], Files]] = types.MappingProxyType(
         "compose": compose.files,
         "kubernetes": kubernetes.files,
         "kserve": kserve.files,
+        "kuberay": kuberay.files,
         "triton": triton.files,
         "tfserving": tfserving.files,
         "ray": ray_serve.files,
@@ -109,9 +111,12 @@ def export(
 
 def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
     """Return a warning if the setup differs from the measured one; raises as `export` does."""
-    if target not in ONE_CONTAINER:
-        return None
-    return container.caution(record, _require_advice(record, trial).configuration)
+    found = _require_advice(record, trial)
+    if target == "kuberay":
+        return kuberay.caution()
+    if target in ONE_CONTAINER:
+        return container.caution(record, found.configuration)
+    return None
 
 
 def _require_advice(record: StudyRecord, trial: int | None) -> Advice:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tuner.export import container, provenance, yaml_text
 from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.metrics import server_resources
 
 FILE_NAME = "compose.yaml"
 
@@ -55,7 +56,7 @@ def _service(server: container.Container, settings: str) -> dict[str, Any]:
         "memswap_limit": memory,  # equal: no swap
         "user": f"{container.USER}:{container.USER}",
         "read_only": True,
-        "tmpfs": [f"/tmp:size={container.TEMPORARY_MB}m,mode=1777"],  # noqa: S108 - the container's
+        "tmpfs": [f"/tmp:size={server_resources.TEMPORARY_MB}m,mode=1777"],  # noqa: S108 - the container's
         "pids_limit": 1024,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],

@@ -10,7 +10,8 @@ import dataclasses
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator
+import types
+from collections.abc import Collection, Iterator, Mapping
 
 from serving import __version__
 from serving.models import EXTRAS
@@ -18,7 +19,9 @@ from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.export import provenance, yaml_text
 from tuner.export.export_input import ExportInput, Knobs
-from tuner.values.configuration import Configuration
+from tuner.metrics import server_resources
+from tuner.metrics.server_resources import ServerResources
+from tuner.values.configuration import Configuration, Value
 from tuner.values.study_record import StudyRecord
 
 IMAGE = f"luthier-server:{__version__}"
@@ -34,28 +37,12 @@ START_S = 60
 MAX_NAME = 50
 """Maximum length of a name: a Service allows 63 characters, including suffixes."""
 
-GATEWAY_CPU = 1.0
-GATEWAY_MB = 256
-"""Memory for the gateway and fork server (75 to 140 MiB) and for requests."""
 OF_FOLDERS = ("tensorflow", "mlflow")
-RUNTIME_MB = {
-    "torch": 512,
-    "tensorflow": 768,
-    "xgboost": 128,
-    "lightgbm": 128,
-    "catboost": 128,
-    "mlflow": 256,
-}
-TEMPORARY_MB = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRequirements:
-    """Resources of one server, with their calculation in words."""
-
-    cpu: float
-    memory_mb: int | None
-    lines: list[str]
+ONE_CONTAINER: Mapping[str, Value] = types.MappingProxyType(
+    {"replica.spawner": "process", "replica.limits": "pod"}
+)
+"""Settings of a server whose replicas are processes of its container."""
+NOT_CARRIED = ("accelerator.clock_mhz", "accelerator.share")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +70,7 @@ class Container:
     arguments: list[str]
     variables: dict[str, str]
     model: ModelPlace
-    needs: ResourceRequirements
+    needs: ServerResources
     is_for_gpu: bool
     settings: str
     facts: dict[str, str]
@@ -91,66 +78,57 @@ class Container:
 
 
 def describe(
-    subject: ExportInput, knobs: Knobs, models: pathlib.PurePosixPath = MODELS
+    subject: ExportInput,
+    knobs: Knobs,
+    models: pathlib.PurePosixPath = MODELS,
+    *,
+    settings: Mapping[str, Value] = ONE_CONTAINER,
+    without: Collection[str] = NOT_CARRIED,
 ) -> Container:
     """Describe the container, and take the knobs that become its settings.
+
+    Args:
+        models: folder for the model.
+        settings: of the place, over those of the configuration.
+        without: knobs that are not taken.
 
     Raises:
         UsageError: the model is a module installed only on this machine.
     """
     record, kind = subject.record, subject.model.kind
     model, needed = _place_model(subject, models), needs(subject)
-    taken = knobs.take_settings(without=("accelerator.clock_mhz", "accelerator.share"))
-    settings = {**taken, "replica.spawner": "process", **record.told}
+    taken = knobs.take_settings(without=without)
     told = [f"Settings of study {record.name}, mounted at {SETTINGS} in the container."]
     trust = ["--trust"] if record.is_trusted else []
     # All addresses are the container's own: the file publishes its ports.
     network = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
     arguments = ["--model", model.argument, *trust, "--settings", SETTINGS, *network]
-    words = re.sub(r"[^a-z0-9]+", "-", record.model.lower())
     return Container(
-        name=f"luthier-{words}"[:MAX_NAME].strip("-"),
+        name=name_of(record),
         image=f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE,
         arguments=list(map(yaml_text.literal, arguments)),
         variables={name: yaml_text.literal(text) for name, text in model.variables.items()},
         model=model,
         needs=needed,
         is_for_gpu=subject.is_for_gpu,
-        settings=f"{provenance.comments(told)}\n{yaml_text.dump_settings(settings)}",
+        settings=f"{provenance.comments(told)}\n{yaml_text.dump_settings({**taken, **settings, **record.told})}",
         facts=provenance.facts(subject),
         remarks=list(_remarks(subject, needed, model)),
     )
 
 
-def needs(subject: ExportInput, *, has_cache: bool = True) -> ResourceRequirements:
+def name_of(record: StudyRecord) -> str:
+    """Return the name of a study's containers and services (RFC 1035)."""
+    words = re.sub(r"[^a-z0-9]+", "-", record.model.lower())
+    return f"luthier-{words}"[:MAX_NAME].strip("-")
+
+
+def needs(subject: ExportInput, *, has_cache: bool = True) -> ServerResources:
     """Return the resources for the gateway and all replicas."""
-    knobs = Knobs(subject.advice.configuration)
-    count = knobs.whole("replica.count")
-    each = knobs.maybe("replica.cpu")
-    why = ""
-    if each is None:
-        each = knobs.whole("replica.threads")
-        why = " (a core for each thread, as the study sets no limit)"
-    cpu = count * each + GATEWAY_CPU
-    replicas = f"{count} x {each:g}{why} of the replicas"
-    lines = [f"CPU: {replicas} + {GATEWAY_CPU:g} of the gateway = {cpu:g} cores."]
-    cores = cores_of(subject)
-    if cores is not None and cpu > cores:
-        cpu = float(cores)
-        lines.append(f"The study's machine had {cores}, so no more were measured.")
-    limit_mb = knobs.maybe("replica.memory_mb")
-    cache_mb = knobs.whole("cache.capacity_mb") if has_cache else 0
-    if limit_mb is None:
-        lines.append("Memory: the study sets no limit, so none is set here.")
-        return ResourceRequirements(cpu=cpu, memory_mb=None, lines=lines)
-    own_mb = GATEWAY_MB + RUNTIME_MB.get(subject.model.kind, 0) + cache_mb
-    memory_mb = int(count * limit_mb + own_mb + TEMPORARY_MB)
-    cached = f" (its cache {cache_mb})" if cache_mb else ""
-    lines.append(
-        f"Memory: {count} x {limit_mb} of the replicas + {own_mb} of gateway and template{cached} "
-        f"+ {TEMPORARY_MB} of /tmp = {memory_mb} MiB."
+    configuration, kind = subject.advice.configuration, subject.model.kind
+    return server_resources.needed_by(
+        configuration, kind, cores=cores_of(subject), has_cache=has_cache
     )
-    return ResourceRequirements(cpu=cpu, memory_mb=memory_mb, lines=lines)
 
 
 def cores_of(subject: ExportInput) -> int | None:
@@ -159,15 +137,11 @@ def cores_of(subject: ExportInput) -> int | None:
     return cores if isinstance(cores, int) else None
 
 
-def _remarks(
-    subject: ExportInput, needed: ResourceRequirements, model: ModelPlace
-) -> Iterator[str]:
+def _remarks(subject: ExportInput, needed: ServerResources, model: ModelPlace) -> Iterator[str]:
     yield from needed.lines
-    yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
-    yield (
-        "replica are not enforced in it (the server logs this): a replica may use what "
-        "another leaves."
-    )
+    yield "The kernel holds the container to that sum, and no single replica to its own (replica.limits):"
+    measured = ", as when it was measured" if subject.record.limits == "pod" else ""
+    yield f"a replica may use what another leaves{measured}. `tune confirm` measures it where it runs."
     if (said := caution(subject.record, subject.advice.configuration)) is not None:
         yield from textwrap.wrap(f"WARNING: {said}", 100)
     kind = subject.model.kind
@@ -182,6 +156,8 @@ def _remarks(
 
 def caution(record: StudyRecord, configuration: Configuration) -> str | None:
     """Return a warning that per-replica limits are not enforced, or None without limits."""
+    if record.limits == "pod":  # it was measured as it is exported
+        return None
     knobs = Knobs(configuration)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     limits = [f"{cpu:g} cores"] if cpu is not None else []
@@ -193,7 +169,7 @@ def caution(record: StudyRecord, configuration: Configuration) -> str | None:
     return (
         f"in the study each of {count} replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; "
         "in this export they and the gateway share the sum. Treat the figures of the study as an "
-        "estimate until `tune load` has measured it."
+        "estimate until `tune confirm` has measured it; `tune --for kubernetes` measures the sum."
     )
 
 

@@ -14,6 +14,7 @@ from serving.system.secret_variables import TOKEN_VARIABLE
 from tuner.export import container, provenance, yaml_text
 from tuner.export.container import Container
 from tuner.export.export_input import ExportInput, Files, Knobs
+from tuner.metrics import server_resources
 from tuner.values.measurement import Measurement
 
 FILE_NAME = "kubernetes.yaml"
@@ -207,7 +208,7 @@ def token_remarks(server: Container) -> list[str]:
 
 def volumes(server: Container) -> list[dict[str, Any]]:
     """Return volumes for settings and temporary files."""
-    temporary = {"medium": "Memory", "sizeLimit": f"{container.TEMPORARY_MB}Mi"}
+    temporary = {"medium": "Memory", "sizeLimit": f"{server_resources.TEMPORARY_MB}Mi"}
     return [
         {"name": "settings", "configMap": {"name": f"{server.name}-settings"}},
         {"name": "tmp", "emptyDir": temporary},

@@ -117,10 +117,20 @@ def in_flight(subject: ExportInput) -> int:
 
 def measurements(subject: ExportInput) -> tuple[Measurement, ...]:
     """Return the configuration's evaluations, from the verdict or else from the search."""
-    record, configuration = subject.record, subject.advice.configuration
-    if record.verdict is None or configuration not in (record.best, record.default):
+    return measurements_of(subject.record, subject.advice.configuration)
+
+
+def measurements_of(record: StudyRecord, configuration: Configuration) -> tuple[Measurement, ...]:
+    """Return a configuration's evaluations, from the verdict or else from the search."""
+    verdict = record.verdict
+    if verdict is None or not is_verified(record, configuration):
         return _evaluations(record, configuration)
-    return record.verdict.best if configuration == record.best else record.verdict.default
+    return verdict.best if configuration == record.best else verdict.default
+
+
+def is_verified(record: StudyRecord, configuration: Configuration) -> bool:
+    """Whether a configuration was evaluated for the verdict; if not, it was selected by luck too."""
+    return record.verdict is not None and configuration in (record.best, record.default)
 
 
 def _measured_lines(record: StudyRecord, chosen: Configuration) -> Iterator[str]:

@@ -38,6 +38,8 @@ def files(subject: ExportInput) -> Files:
     settings |= record.told
     if record.spawner != SETTINGS["replica.spawner"].default:
         settings["replica.spawner"] = record.spawner
+    if record.limits != SETTINGS["replica.limits"].default:
+        settings["replica.limits"] = record.limits
     head = provenance.head(subject, "Settings", use=command, knobs=knobs, remarks=remarks)
     return {file.name: head + yaml_text.dump_settings(settings), **scripts}
 

@@ -13,6 +13,7 @@ from serving.values import Signature
 from tuner.errors import UsageError
 from tuner.export import container, provenance
 from tuner.export.export_input import VARIANT, ExportInput, Files, Knobs, program
+from tuner.metrics.server_resources import ServerResources
 
 CONFIG = "config.pbtxt"
 
@@ -128,7 +129,7 @@ def _remarks(subject: ExportInput) -> Iterator[str]:
             yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
 
 
-def _reasons(needed: container.ResourceRequirements, *, is_batched: bool) -> dict[str, str]:
+def _reasons(needed: ServerResources, *, is_batched: bool) -> dict[str, str]:
     memory = "" if needed.memory_mb is None else f" and {needed.memory_mb} MiB"
     whole = f"Triton limits no instance; the whole server may get {needed.cpu:g} cores{memory}"
     alone = "no batches are made of single items"

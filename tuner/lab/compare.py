@@ -110,7 +110,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
 
 def _settings_json(order: CompareSpec, settings: StudySettings) -> dict[str, Any]:
     nested = settings.as_nested()
-    for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
+    for unused in ("sampler", "max_time_s", "stop_ei", "learn_from", "workers"):
         del nested["search"][unused]
     if "epsilon-greedy" not in order.samplers:
         del nested["search"]["epsilon"]

@@ -8,11 +8,12 @@ import math
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner.evaluation.evaluation import Evaluation
 from tuner.lab.prepared_table import PreparedTable
-from tuner.lab.replay_search import ReplaySpec, make_evaluator, search_of
+from tuner.lab.replay_search import ReplaySpec, make_evaluators, search_of
 from tuner.lab.tables import scoring
 from tuner.lab.tables.scoring import ReplayedVerdict, ReplayRun
 from tuner.lab.tables.table_evaluator import TableEvaluator
@@ -21,9 +22,10 @@ from tuner.metrics.objective import Objective
 from tuner.sampling import registry
 from tuner.study import final_selection, verification
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
-from tuner.study.search import Search
+from tuner.study.search import ProposedTrial, Search
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Trial
 
 _SCORES = ("median", "p90", "reached", "random_median", "tolerance")
 
@@ -90,8 +92,9 @@ def replay(
 
 def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     """Run the search with one seed."""
-    evaluator = make_evaluator(ground, order.perturbations, seed)
-    search = search_of(ground, order, seed, evaluator)
+    evaluators = make_evaluators(ground, order, seed)
+    search = search_of(ground, order, seed, evaluators[0])
+    steps = ReplayedNodes(search, evaluators)
     cells: list[Configuration] = []
     recommended: list[Configuration | None] = []
     seconds: list[float] = []
@@ -103,14 +106,14 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
 
     def end_studies(by_s: float) -> None:
         while len(studies) < len(order.studies_s) and order.studies_s[len(studies)] <= by_s:
-            studies.append(verdict_of(ground, order, search, evaluator.copy()))
+            studies.append(verdict_of(ground, order, search, steps.copies()))
 
     for _ in range(order.trials):
-        end_studies(evaluator.seconds)
-        if order.max_s is not None and evaluator.seconds >= order.max_s:
+        end_studies(steps.seconds)
+        if order.max_s is not None and steps.seconds >= order.max_s:
             break
         begun_s = time.perf_counter()
-        trial = search.step()
+        trial = steps.step()
         stepped_s = time.perf_counter() - begun_s
         if trial.outcome.status != "ok":
             lost.append(len(cells))
@@ -119,7 +122,7 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
         took_s = time.perf_counter() - begun_s
         sampler_s += took_s
         own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
-        seconds.append(evaluator.seconds)
+        seconds.append(steps.seconds)
     end_studies(math.inf)
     return ReplayRun(
         studies=tuple(studies),
@@ -133,24 +136,94 @@ def one_run(ground: PreparedTable, order: ReplaySpec, seed: int) -> ReplayRun:
     )
 
 
+class ReplayedNodes:
+    """Search whose trials are replayed on several machines at once (`ParallelSearch`)."""
+
+    def __init__(self, search: Search, evaluators: Sequence[TableEvaluator]) -> None:
+        self.seconds = 0.0
+        """Time since the replay began."""
+        self._search = search
+        self._evaluators = evaluators
+        self._free = list(evaluators)
+        self._running: list[tuple[TableEvaluator, ProposedTrial, Evaluation]] = []
+        search.check_nodes(len(evaluators))
+
+    def step(self) -> Trial:
+        """Return the trial that ends next."""
+        search = self._search
+        while self._free and len(search.trials) + len(self._running) < search.budget.trials:
+            evaluator, proposed = self._free.pop(0), search.propose()
+            evaluator.wait(self.seconds - evaluator.seconds)
+            evaluation = evaluator.evaluate(proposed.configuration, proposed.race)
+            self._running.append((evaluator, proposed, evaluation))
+        place = min(range(len(self._running)), key=lambda one: self._running[one][0].seconds)
+        evaluator, proposed, evaluation = self._running.pop(place)
+        self.seconds = evaluator.seconds
+        self._free.append(evaluator)
+        return search.conclude(proposed, evaluation)
+
+    def copies(self) -> list[TableEvaluator]:
+        """Return evaluators that go on from here on their own."""
+        copies = [one.copy() for one in self._evaluators]
+        now_s = max(one.seconds for one in copies)
+        for one in copies:
+            one.wait(now_s - one.seconds)
+        return copies
+
+
+class DealtRounds:
+    """Rounds that several machines measure at once, each whole rounds in its turn (`FleetRounds`)."""
+
+    def __init__(self, sources: Sequence[verification.MeasuresRounds]) -> None:
+        self._sources = sources
+        self._number = 0
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return self._sources[0].arms
+
+    def round(self, arms: Sequence[str]) -> Iterator[tuple[str, Evaluation]]:
+        """Yield one evaluation per arm, all on the same machine, which alternates their order."""
+        turn, place = divmod(self._number, len(self._sources))
+        self._number += 1
+        order = self.arms if (turn + place) % 2 == 0 else tuple(reversed(self.arms))
+        found = dict(self._sources[place].round(order))
+        for role in arms:
+            yield role, found[role]
+
+
 def verdict_of(
-    ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
+    ground: PreparedTable,
+    order: ReplaySpec,
+    search: Search,
+    evaluators: Sequence[TableEvaluator],
 ) -> ReplayedVerdict:
-    """Run a study's final selection and verification on the table's recorded machine."""
+    """Run a study's final selection and verification on the table's recorded machines."""
     return dataclasses.replace(
-        _verdict_of(ground, order, search, evaluator),
+        _verdict_of(ground, order, search, evaluators),
         recommended=search.recommend(),
         leading=search.recommend(keeps_default=False),
     )
 
 
 def _verdict_of(
-    ground: PreparedTable, order: ReplaySpec, search: Search, evaluator: TableEvaluator
+    ground: PreparedTable,
+    order: ReplaySpec,
+    search: Search,
+    evaluators: Sequence[TableEvaluator],
 ) -> ReplayedVerdict:
+    def rounds_of(arms: Mapping[str, Configuration]) -> DealtRounds:
+        latency_s = verification.slowest_latency_s(search.trials, arms.values())
+        return DealtRounds([one.rounds(arms, latency_s=latency_s) for one in evaluators])
+
+    def now_s() -> float:
+        return max(one.seconds for one in evaluators)
+
     default, best = ground.problem.default, search.recommend(keeps_default=False)
     believed = search.finalists(MAX_SHORTLIST)
     if best is None or believed is None or ground.problem.is_default(best):
-        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=evaluator.seconds)
+        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=now_s())
     believed = final_selection.for_interleaving(believed)
     evaluations: tuple[RoundEvaluation, ...] = ()
 
@@ -160,9 +233,8 @@ def _verdict_of(
     needs = EvaluationRequirements(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
         roles = final_selection.name_arms(believed.configurations)
-        latency_s = verification.slowest_latency_s(search.trials, roles.values())
         rounds = verification.alternate(
-            evaluator.rounds(roles, latency_s=latency_s),
+            rounds_of(roles),
             rounds=FINAL_ROUNDS,
             needs=needs,
             report=quiet,
@@ -183,9 +255,8 @@ def _verdict_of(
         sd=final_selection.assumed_sd(believed, evaluations, objective=search.objective),
     )
     arms = {"default": default, "best": best}
-    latency_s = verification.slowest_latency_s(search.trials, arms.values())
     rounds = verification.alternate(
-        evaluator.rounds(arms, latency_s=latency_s),
+        rounds_of(arms),
         rounds=order.pairs,
         needs=needs,
         report=quiet,
@@ -193,11 +264,11 @@ def _verdict_of(
     )
     found = compared.verdict(rounds)
     if found is None:
-        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=evaluator.seconds)
+        return ReplayedVerdict(outcome="no difference shown", best=best, seconds=now_s())
     return ReplayedVerdict(
         outcome=found.outcome,
         best=best,
-        seconds=evaluator.seconds,
+        seconds=now_s(),
         ratio=found.ratio,
         interval=found.interval,
         pairs=rounds.complete_rounds,

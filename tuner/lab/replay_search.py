@@ -37,7 +37,7 @@ DECOYS, DECOY_LOSS = 1 / 40, 0.25
 OF_TAILS = frozenset({"p95", "p99", "consistency"})
 """Objectives that move with the tail of the latencies."""
 _APART = 1_000_003
-_STREAM = 7
+_STREAM, _NODE = 7, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class ReplaySpec:
     studies_s: tuple[float, ...] = ()
     """Times at which the search of a study of its own would end; infinite is the end of the replay."""
     perturbations: Perturbations = dataclasses.field(default_factory=Perturbations)
+    nodes: int = 1
+    """Machines that evaluate at once; each moves as the recorded one did at some time."""
 
 
 def estimate(
@@ -131,6 +133,18 @@ def with_warm_start(
         winner=search.recommend(keeps_default=False),
     )
     return warm_start.with_warm_start(problem, [study], objective=ground.objective)
+
+
+def make_evaluators(ground: PreparedTable, order: ReplaySpec, seed: int) -> list[TableEvaluator]:
+    """Make the evaluators of all machines for one seed."""
+    whole = make_evaluator(ground, order.perturbations, seed)
+    found = [whole]
+    for number in range(1, order.nodes):
+        rng = np.random.default_rng([_STREAM, seed, _NODE, number])
+        found.append(dataclasses.replace(whole, rng=rng, node=str(number)))
+    for one in found if order.perturbations.node_sd else ():
+        one.slowness = float(one.rng.normal(0.0, order.perturbations.node_sd))
+    return found
 
 
 def make_evaluator(

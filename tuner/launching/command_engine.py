@@ -28,6 +28,7 @@ from tuner.errors import LaunchFailed
 from tuner.launching import readiness
 from tuner.launching.engine import EngineInfo
 from tuner.launching.output import describe_exit
+from tuner.launching.pod import oom_text
 from tuner.launching.readiness import ReadinessCheck
 from tuner.launching.replica_facts import ReplicaFact, ReplicaFacts, ReportedDeath
 from tuner.launching.supervised_process import ProcessSpec, SupervisedProcess
@@ -255,17 +256,9 @@ class CommandServer:
             raise LaunchFailed("start", text)
 
     def _oom_text(self) -> str | None:
-        if self._group is None or not (kills := self._group.oom_kills()):
+        if self._group is None:
             return None
-        peak_mb = self._group.usage().peak_memory_mb
-        facts = [] if peak_mb is None else [f"peak {peak_mb:.0f} MiB"]
-        if self._memory_mb is not None:
-            facts.append(f"limit {self._memory_mb} MiB")
-        processes = "a process" if kills == 1 else f"{kills} processes"
-        return (
-            f"the kernel killed {processes} of its processes for memory "
-            f"({', '.join(facts)}); raise {MEMORY}"
-        )
+        return oom_text(self._group, self._memory_mb, knob=MEMORY)
 
     def _last_output(self) -> str:
         if self._process is None:

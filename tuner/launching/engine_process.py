@@ -31,7 +31,8 @@ from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
 from tuner.launching.engine import EngineInfo
 from tuner.launching.output import Output, describe_exit
-from tuner.launching.replica_facts import ReplicaFacts
+from tuner.launching.pod import Pod, PodLimiter
+from tuner.launching.replica_facts import ReplicaFacts, ReportedDeath
 from tuner.values.configuration import Configuration
 
 START_TIMEOUT_S = 90.0
@@ -72,6 +73,8 @@ class LuthierLauncher:
     """Whether the model may run code from its files."""
     always: Mapping[str, apply.Setting] = dataclasses.field(default_factory=dict)
     """Settings for configurations that lack them."""
+    pods: PodLimiter | None = None
+    """Limits of whole servers; None: each replica has its own."""
     why_not_interleaved: ClassVar[str | None] = None
     is_restarted: ClassVar[bool] = False
 
@@ -83,10 +86,13 @@ class LuthierLauncher:
             spawner=self.spawner,
             is_trusted=self.is_trusted,
             always=self.always,
+            pods=self.pods,
         )
 
     def close(self) -> None:
-        """Do nothing, since stopped servers leave nothing behind."""
+        """Remove the control groups, if servers have some."""
+        if self.pods is not None:
+            self.pods.close()
 
 
 class LuthierProcess:
@@ -100,7 +106,9 @@ class LuthierProcess:
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
         *,
         token: str | None = None,
+        pod: Pod | None = None,
     ) -> None:
+        self._pod = pod
         self._process = process
         self._always = always
         self._errors = errors
@@ -120,6 +128,7 @@ class LuthierProcess:
         spawner: str | None = None,
         is_trusted: bool = False,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
+        pods: PodLimiter | None = None,
         timeout_s: float = START_TIMEOUT_S,
         program: Sequence[str] = SERVER,
     ) -> LuthierProcess:
@@ -134,10 +143,13 @@ class LuthierProcess:
             UsageError: the server rejects model or settings.
             LaunchFailed: `start` or `timeout`, with the last line that the server printed.
         """
+        configuration = configuration or Configuration({})
+        pod = None if pods is None else pods.limit(configuration)
+        command = _command(program, model, configuration, spawner, is_trusted, always)
+        if pod is not None:
+            command += ["--set", "replica.limits=pod"]
         process = subprocess.Popen(  # noqa: S603 - a list made here, no shell
-            _command(
-                program, model, configuration or Configuration({}), spawner, is_trusted, always
-            ),
+            command,
             env=without_secrets(os.environ),  # meant for the owner's own servers
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -148,15 +160,23 @@ class LuthierProcess:
         assert process.stderr is not None
         errors = Output(process.stderr)
         try:
+            if pod is not None:
+                pod.join(process.pid)
             facts = _ready_facts(process, errors, timeout_s=timeout_s)
             token = _token_of(facts)
-        except BaseException:
+        except BaseException as error:
             _end(process, grace_s=STOP_GRACE_S)
             errors.join()
             process.stdout.close()
+            oom = None if pod is None else pod.oom_text()
+            if pod is not None:
+                pod.close()
+            if oom is not None and isinstance(error, LaunchFailed):
+                text = f"the server ended before it was ready: {oom}"
+                raise LaunchFailed("oom", text) from error
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
-        return cls(process, facts, errors, always, token=token)
+        return cls(process, facts, errors, always, token=token, pod=pod)
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +188,9 @@ class LuthierProcess:
         """Apply a configuration to new replicas, and return the seconds until they are ready."""
         before_s = time.monotonic()
         settings = apply.complete_settings(configuration, self._always)
-        self.admin.apply(settings, timeout_s=timeout_s)
+        pod = self._pod
+        with contextlib.nullcontext() if pod is None else pod.changing(configuration):
+            self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
     def describe(self) -> EngineInfo:
@@ -184,8 +206,14 @@ class LuthierProcess:
         )
 
     def replica_facts(self) -> ReplicaFacts:
-        """Return the replicas' current report."""
-        return replica_facts.parse(self.admin.replicas())
+        """Return the replicas' current report, or the death of the whole server for memory."""
+        try:
+            return replica_facts.parse(self.admin.replicas())
+        except LaunchFailed:
+            if self.is_running() or (oom := self._oom_text()) is None:
+                raise
+            death = ReportedDeath(reason="oom", text=oom, who="the server")
+            return ReplicaFacts(replicas=(), deaths=(death,))
 
     def is_running(self) -> bool:
         """Whether the server process is alive."""
@@ -197,8 +225,13 @@ class LuthierProcess:
             self._process.wait(timeout=ENDING_S)
         status = self._process.poll()
         how = "still running" if status is None else describe_exit(status)
+        if (oom := self._oom_text()) is not None:
+            return f"{how}; {oom}"
         last = self._errors.last_line().removeprefix(SPEAKER)
         return f"{how}; last output: {last}" if last else how
+
+    def _oom_text(self) -> str | None:
+        return None if self._pod is None else self._pod.oom_text()
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """Stop the server with SIGTERM, and with SIGKILL after `grace_s`."""
@@ -207,6 +240,8 @@ class LuthierProcess:
         self._errors.join()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if self._pod is not None:
+            self._pod.close()
         _log.info(
             "engine stopped",
             extra={"fields": {"pid": self.facts.pid, "status": self._process.returncode}},

@@ -36,6 +36,10 @@ class ClosedLoop:
         """Return `sent`, as every request that is due has been sent."""
         return sent
 
+    def after(self, requests: int, finished: int, _now_s: float) -> int:
+        """Return how many requests there are in all with so many after those that have finished."""
+        return finished + requests
+
 
 class OpenLoop:
     """Open loop with at most `connections` in flight; requests are due regardless of responses."""
@@ -58,6 +62,37 @@ class OpenLoop:
         while not self._known_s or self._known_s[-1] <= end_s:
             self._known_s.append(next(self._times_s))
         return max(sent, bisect.bisect_right(self._known_s, end_s))
+
+    def after(self, requests: int, _finished: int, now_s: float) -> int:
+        """Return how many requests there are in all with so many after those due by `now_s`."""
+        return self.belonging(0, now_s) + requests
+
+
+class DealtOpenLoop:
+    """Every k-th arrival of an open loop, for one of k clients."""
+
+    is_open = True
+
+    def __init__(self, whole: OpenLoop, number: int, clients: int) -> None:
+        """`number` counts the clients from 0; `whole` has the connections of this one."""
+        self.connections = whole.connections
+        self._whole, self._number, self._clients = whole, number, clients
+
+    def due_s(self, sent: int, finished: int, now_s: float) -> float:
+        """See `OpenLoop.due_s`."""
+        return self._whole.due_s(self._number + sent * self._clients, finished, now_s)
+
+    def belonging(self, sent: int, end_s: float) -> int:
+        """See `OpenLoop.belonging`."""
+        return max(sent, self._own(self._whole.belonging(0, end_s)))
+
+    def after(self, requests: int, finished: int, now_s: float) -> int:
+        """See `OpenLoop.after`; `requests` is the number of all clients."""
+        return self._own(self._whole.after(requests, finished, now_s))
+
+    def _own(self, count: int) -> int:
+        """Return how many of the first `count` arrivals are this client's."""
+        return max(0, -((self._number - count) // self._clients))
 
 
 def _constant(rate_per_s: float) -> Iterator[float]:

@@ -6,8 +6,10 @@ is replaced.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from serving.system.control_channel import Closed, ControlledProcess
@@ -45,6 +47,11 @@ class LoadGenerator:
         """Process id of the client."""
         return None if self._process is None else self._process.process.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Process id of the client, if it runs."""
+        return [] if self.pid is None else [self.pid]
+
     def set_payloads(self, payloads: Payloads | MultiModelPayloads) -> None:
         """Set the payloads for the following phases.
 
@@ -59,9 +66,14 @@ class LoadGenerator:
             LoadGeneratorFailed: the server is gone or unreachable, or no payloads were set.
             LoadGeneratorLost: the client process died or stalled.
         """
+        self.begin(plan)
+        return self.end()
+
+    def begin(self, plan: PhasePlan) -> None:
+        """Begin a phase; raises as `run` does."""
         if self._payloads is None:
             raise LoadGeneratorFailed("nothing to send: call set_payloads before run")
-        try:
+        with self._in_phase():
             if self._process is None:
                 self._start()
             before = len(self._kept)
@@ -70,7 +82,30 @@ class LoadGenerator:
                 self._hand_over(self._payloads)
             self._kept.append(self._payloads)
             self._send({"do": "run", "plan": plan.as_json(), "key": id(self._payloads)})
+
+    def await_moment(self, event: str) -> None:
+        """Wait until one of several clients says that it is that far; raises as `run` does."""
+        with self._in_phase():
+            report, _ = self._await(event, "failed")
+        _require_no_failure(report)
+
+    def order(self, order: dict[str, Any]) -> None:
+        """Send an order to one of several clients; raises as `run` does."""
+        with self._in_phase():
+            self._send(order)
+
+    def end(self) -> PhaseResult:
+        """Wait for the end of the phase and return its result; raises as `run` does."""
+        assert self._payloads is not None
+        with self._in_phase():
             report, blob = self._await("done", "failed")
+        _require_no_failure(report)
+        return phase_result.parse(report, blob, self._payloads.indexes)
+
+    @contextlib.contextmanager
+    def _in_phase(self) -> Iterator[None]:
+        try:
+            yield
         except Closed as error:
             raise LoadGeneratorLost(
                 f"the load generator's process ended{self._last_words()}"
@@ -83,9 +118,6 @@ class LoadGenerator:
         except BaseException:
             self.close()  # it is in mid-phase; the next one gets a new client
             raise
-        if report["event"] == "failed":
-            raise LoadGeneratorFailed(report["reason"])
-        return phase_result.parse(report, blob, self._payloads.indexes)
 
     def close(self) -> None:
         """Kill the client process."""
@@ -155,3 +187,8 @@ class LoadGenerator:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         self.close()
         return f" (exit status {code})" + (f": {last}" if last else "")
+
+
+def _require_no_failure(report: Mapping[str, Any]) -> None:
+    if report["event"] == "failed":
+        raise LoadGeneratorFailed(report["reason"])

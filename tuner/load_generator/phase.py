@@ -27,6 +27,17 @@ def is_warm(
     return now_s >= warmup.cap_s and finished >= warmup.round_trips * connections
 
 
+def measured_s(plan: PhasePlan, enough_s: float) -> float:
+    """Return the seconds to measure if there are enough answers after `enough_s`.
+
+    A longer measured part ends with a whole period of the CPU quota, after the last answer that it
+    waited for.
+    """
+    assert plan.seconds is not None
+    periods = math.ceil(10 * enough_s - 1e-9)
+    return max(plan.seconds, min(periods / 10, plan.most_s))
+
+
 def fell_behind(due: int, more_waiting: int) -> float:
     """Return the share of the due requests by which a server fell behind, or 0.
 
@@ -43,12 +54,18 @@ class Phase:
     def __init__(self, plan: PhasePlan) -> None:
         self.plan = plan
         self.arrivals = plan.arrivals
+        self.is_warm = False
+        self.begins_s = 0.0 if plan.share is None else math.inf
+        """Time from which it measures, once it is warm; several clients are told a common one."""
         self.warmup_end_s: float | None = None
         self.measured_end_s: float | None = None
         self.limit: float = math.inf
         self.total: float = math.inf
         """Total number of requests: `limit` once the end is known, infinite before."""
-        self._lasts = False
+        self.has_enough = False
+        """Whether the measured part need not wait for more answers."""
+        self.ends_s = math.inf
+        """Time at which the measured part ends, once known; several clients are told a common one."""
         self._finished_before = 0
         self._looks = 0
         self.fell_behind = 0.0
@@ -58,10 +75,8 @@ class Phase:
     def next_s(self) -> float:
         """Next time at which the phase advances regardless of requests, or infinity."""
         if self.warmup_end_s is None:
-            return self.plan.warmup.seconds
-        if self.plan.seconds is None or self.measured_end_s is not None:
-            return math.inf
-        return min(self.warmup_end_s + self.plan.seconds, self.next_look_s)
+            return max(self.plan.warmup.seconds, self.begins_s)
+        return math.inf if self.measured_end_s is not None else min(self.ends_s, self.next_look_s)
 
     @property
     def next_look_s(self) -> float:
@@ -84,41 +99,47 @@ class Phase:
     def advance(self, now_s: float, *, sent: int, finished: int, min_round_trips: int) -> None:
         """Advance the phase to the given time and counts."""
         plan = self.plan
-        if self.warmup_end_s is None and is_warm(
+        self.is_warm = self.is_warm or is_warm(
             plan.warmup,
             self.arrivals.connections,
             now_s=now_s,
             finished=finished,
             min_round_trips=finished if self.arrivals.is_open else min_round_trips,
-        ):
-            self.warmup_end_s = now_s
-            self._finished_before = finished
-            if plan.requests is not None:
-                before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
-                self.limit = self.total = max(before + plan.requests, sent)
-            if self.arrivals.is_open:
-                self._begun = (self.arrivals.belonging(sent, now_s), finished)
-                if plan.seconds is not None:
-                    self.limit = self.arrivals.belonging(sent, now_s + plan.seconds)
+        )
+        if self.warmup_end_s is None and self.is_warm and now_s >= self.begins_s:
+            self._begin(now_s if plan.share is None else self.begins_s, sent, finished)
         if self.warmup_end_s is None:
             return
         if plan.seconds is not None and self.measured_end_s is None:
-            if now_s < self.warmup_end_s + plan.seconds:
+            self._count(now_s, finished)
+            if now_s < self.ends_s:
                 return
-            if self._is_short(now_s, finished):
-                self._lasts = True
-                return
-            seconds = plan.seconds
-            if self._lasts:  # in whole periods of the CPU quota
-                seconds = max(seconds, math.floor(10 * (now_s - self.warmup_end_s) + 1e-9) / 10)
-            self._end(self.warmup_end_s + seconds, sent)
+            self._end(self.ends_s, sent)
         self._look_back(now_s, finished)
 
-    def _is_short(self, now_s: float, finished: int) -> bool:
-        if self.arrivals.is_open or finished - self._finished_before >= self.plan.answers:
-            return False
+    def _begin(self, at_s: float, sent: int, finished: int) -> None:
+        plan = self.plan
+        self.warmup_end_s = at_s
+        self._finished_before = finished
+        if plan.requests is not None:
+            self.limit = self.total = max(self.arrivals.after(plan.requests, finished, at_s), sent)
+        if self.arrivals.is_open:
+            self._begun = (self.arrivals.belonging(sent, at_s), finished)
+            if plan.seconds is not None:
+                self.limit = self.arrivals.belonging(sent, at_s + plan.seconds)
+
+    def _count(self, now_s: float, finished: int) -> None:
+        plan = self.plan
         assert self.warmup_end_s is not None
-        return now_s < self.warmup_end_s + self.plan.most_s
+        if self.has_enough:
+            return
+        after_s = now_s - self.warmup_end_s if plan.waits_for_answers else 0.0
+        counted = finished - self._finished_before
+        self.has_enough = (
+            not plan.waits_for_answers or counted >= plan.answers or after_s >= plan.most_s
+        )
+        if self.has_enough and (plan.share is None or not plan.waits_for_answers):
+            self.ends_s = self.warmup_end_s + measured_s(plan, after_s)
 
     def _end(self, at_s: float, sent: int) -> None:
         self.measured_end_s = at_s

@@ -45,6 +45,17 @@ class OpenLoopPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which part of a phase one of several clients has."""
+
+    number: int
+    """From 0; in an open loop the client sends the arrivals `number`, `number + clients`, ..."""
+    clients: int
+    first_connection: int
+    """Number of connections of the clients before it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePlan:
     """Plan of one phase: a warm-up, then `seconds` or `requests` to measure (one is set)."""
 
@@ -71,6 +82,8 @@ class PhasePlan:
     race: Race | None = None
     timeout_s: float = 10.0
     """Time after which a request is lost, even while it waits for a connection."""
+    share: Share | None = None
+    """Part of the phase; None: all of it. Rate and schedule are those of the whole phase."""
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.requests is None):
@@ -79,13 +92,21 @@ class PhasePlan:
             )
 
     @property
-    def arrivals(self) -> arrivals.ClosedLoop | arrivals.OpenLoop:
+    def waits_for_answers(self) -> bool:
+        """Whether the measured part ends only when there are `answers`."""
+        return self.seconds is not None and self.rate_per_s is None and self.answers > 0
+
+    @property
+    def arrivals(self) -> arrivals.ClosedLoop | arrivals.OpenLoop | arrivals.DealtOpenLoop:
         """Arrival schedule of the phase."""
         if self.rate_per_s is None:
             return arrivals.ClosedLoop(self.concurrency)
-        return arrivals.make_open_loop(
+        whole = arrivals.make_open_loop(
             self.rate_per_s, self.concurrency, self.spread, self.seed, self.offsets_s
         )
+        if self.share is None:
+            return whole
+        return arrivals.DealtOpenLoop(whole, self.share.number, self.share.clients)
 
     def at(self, load: OpenLoopPlan) -> PhasePlan:
         """Return the plan as an open loop."""
@@ -102,10 +123,11 @@ class PhasePlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PhasePlan:
         """Read what `as_json` wrote."""
-        race = data["race"]
+        race, share = data["race"], data["share"]
         plain = {
             "warmup": Warmup(**data["warmup"]),
             "offsets_s": tuple(data["offsets_s"]),
+            "share": share and Share(**share),
             "race": race and Race(look_s=race["look_s"], limits_ms=tuple(race["limits_ms"])),
         }
         return cls(**{**data, **plain})

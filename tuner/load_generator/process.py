@@ -3,7 +3,9 @@
 It receives the frames {"do": "payloads", key, heads, sizes}, with the bodies and, for many models,
 the order as the blob; {"do": "forget", key}; and {"do": "run", key, plan}. It sends the events
 "ready", "stored", "running" each second, "done" with columns and CPU readings as the blob, and
-"failed".
+"failed". One of several clients also sends "opened", once it is warm "warm", and once it has its
+part of a minimum of answers "enough"; it begins, measures and ends at the moments that all are then
+told: {"do": "begin", at_s}, {"do": "measure", at_s} and {"do": "end", at_s}.
 
 The process ends with the channel, so it cannot outlive the tuner, and ignores Ctrl-C. It imports
 little, to start quickly.
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 from serving.system.control_channel import Closed, ControlChannel
 from tuner.load_generator.connections import ServerGone
-from tuner.load_generator.plan import PhasePlan
+from tuner.load_generator.plan import PhasePlan, Share
 from tuner.load_generator.send_loop import Client
 
 HEARTBEAT_S = 1.0
@@ -88,7 +90,7 @@ class GeneratorProcess:
         gc.collect()
         gc.disable()  # a collection would be measured as latency
         try:
-            client = Client(plan, requests, on_tick=self._tick)
+            client = self._client(plan, requests)
             client.run()
         except ServerGone as error:
             self._tuner.send({"event": "failed", "reason": str(error)})
@@ -114,6 +116,36 @@ class GeneratorProcess:
         readings = client.cpu_at_s.tobytes() + client.cpu_used_s.tobytes()
         self._tuner.send(summary, client.columns.as_bytes() + readings)
 
+    def _client(self, plan: PhasePlan, requests: Sequence[bytes]) -> Client:
+        if plan.share is None:
+            return Client(plan, requests, on_tick=self._tick)
+        told: set[str] = set()
+
+        def begin() -> float:
+            self._tuner.send({"event": "opened"})
+            command, _ = self._tuner.receive()
+            at_s = float(command["at_s"])
+            time.sleep(max(0.0, at_s - time.perf_counter()))
+            return at_s
+
+        def tick(finished: int) -> None:
+            self._tick(finished)
+            phase = client.phase
+            reached = {"warm": phase.is_warm, "enough": phase.has_enough and plan.waits_for_answers}
+            for event, is_reached in reached.items():
+                if is_reached and event not in told:
+                    told.add(event)
+                    self._tuner.send({"event": event})
+            for command in self._tuner.receive_all():
+                at_s = command["at_s"] - client.origin_s
+                if command["do"] == "measure":
+                    phase.begins_s = at_s
+                else:
+                    phase.ends_s = at_s
+
+        client = Client(plan, _dealt(plan.share, requests), on_tick=tick, on_open=begin)
+        return client
+
     def _tick(self, finished: int) -> None:
         now = time.monotonic()
         if now - self._reported_s < HEARTBEAT_S / 4:
@@ -136,6 +168,12 @@ def _requests(plan: PhasePlan, stored: StoredPayloads) -> Sequence[bytes]:
         length = f"Content-Length: {len(body)}\r\n" if has_length else ""
         found.append(_head(plan, head, f"{length}\r\n") + body)
     return found
+
+
+def _dealt(share: Share, requests: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the requests in the order in which a client sends them, whose turn is every k-th."""
+    count = len(requests)
+    return [requests[(share.number + place * share.clients) % count] for place in range(count)]
 
 
 def _head(plan: PhasePlan, head: dict[str, Any], end: str) -> bytes:

@@ -35,9 +35,19 @@ class Client:
     """Client for one phase: `run` it once, then read `columns`, `phase` and `cpu_s`."""
 
     def __init__(
-        self, plan: PhasePlan, requests: Sequence[bytes], *, on_tick: Callable[[int], None]
+        self,
+        plan: PhasePlan,
+        requests: Sequence[bytes],
+        *,
+        on_tick: Callable[[int], None],
+        on_open: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Send complete `requests` in turn; call `on_tick` every 20 ms with the number finished."""
+        """Send complete `requests` in turn.
+
+        Args:
+            on_tick: called every 20 ms with the number finished.
+            on_open: called once all connections are open; returns the phase's origin.
+        """
         self.plan = plan
         self.columns = Columns()
         self.phase = Phase(plan)
@@ -49,6 +59,7 @@ class Client:
         self.pool = ConnectionPool(plan.host, plan.port, arrivals.connections)
         self._requests = requests
         self._on_tick = on_tick
+        self._on_open = on_open
         self._is_open = arrivals.is_open
         self._due_s = arrivals.due_s
         self._each_its_own = plan.each_its_own
@@ -65,7 +76,7 @@ class Client:
         try:
             self.pool.resolve()
             self._open_all()
-            self.origin_s = time.perf_counter()
+            self.origin_s = self._on_open()
             self._tick(0.0)
             self._dispatch()
             self._loop()

@@ -233,9 +233,9 @@ def _sentence(
         )
     both = ", both objectives together" if is_shared else ""
     figures = (
-        f"{sides}, {_change(verdict.ratio)} "
-        f"(95 % interval here and now{both}: {_span(verdict.interval)}; "
-        f"on another day: {_span(verdict.between_session_interval)}; {pairs} pairs of evaluations)"
+        f"{sides}, {change_in_words(verdict.ratio)} "
+        f"(95 % interval here and now{both}: {span_in_words(verdict.interval)}; "
+        f"on another day: {span_in_words(verdict.between_session_interval)}; {pairs} pairs of evaluations)"
     )
     if found.is_shown:
         return f"{subject} is {verdict.outcome} than {of}: {figures}."
@@ -250,7 +250,8 @@ def _sentence(
     )
 
 
-def _span(interval: Interval) -> str:
+def span_in_words(interval: Interval) -> str:
+    """Return the ends of a ratio's interval in words: 5 % less to 2 % more."""
     ends = [interval.low, interval.high]
     assert ends[0] is not None
     assert ends[1] is not None
@@ -258,11 +259,12 @@ def _span(interval: Interval) -> str:
         return f"{ends[0]:.3g} to {ends[1]:.3g} times as much"
     if ends[1] < 1:
         ends.reverse()
-    low, high = map(_change, ends)
+    low, high = map(change_in_words, ends)
     return f"{low} to {high}"
 
 
-def _change(ratio: float | None) -> str:
+def change_in_words(ratio: float | None) -> str:
+    """Return a ratio in words: 5 % less."""
     assert ratio is not None
     if ratio >= MAX_IN_PERCENT:
         return f"{ratio:.3g} times as much"

@@ -16,8 +16,13 @@ MAX_STEAL_SHARE = 0.02
 MAX_STOLEN = 0.05
 
 
-def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
-    """Return reasons why the metrics may mislead; `cores` is the machine's core count."""
+def warnings_of(measurement: Measurement, *, cores: int, load_clients: int = 1) -> tuple[str, ...]:
+    """Return reasons why the metrics may mislead.
+
+    Args:
+        cores: the machine's core count.
+        load_clients: processes of the load generator, which work alike.
+    """
     found = []
     if measurement.little_error is not None and measurement.little_error > MAX_LITTLES_LAW_ERROR:
         found.append(
@@ -32,10 +37,12 @@ def warnings_of(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             "were due: all connections were busy, or the client was; the wait counts"
         )
     client_s = measurement.noise.client_cpu_s
-    if client_s is not None and client_s > MAX_CLIENT_SHARE * measurement.seconds:
-        share = 100 * client_s / measurement.seconds
+    clients_s = load_clients * measurement.seconds
+    if client_s is not None and client_s > MAX_CLIENT_SHARE * clients_s:
+        each = " for each of its processes" if load_clients > 1 else ""
         found.append(
-            f"the load generator used {share:.0f} % of a core, so it may have limited the result"
+            f"the load generator used {100 * client_s / clients_s:.0f} % of a core{each}, so it may "
+            f"have limited the result; --load-clients {2 * load_clients} deals the load out to more"
         )
     steal_s = measurement.noise.steal_s
     whole_s = cores * (measurement.warmup_s + measurement.seconds)  # steal counts from the warm-up

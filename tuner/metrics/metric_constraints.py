@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from serving.error_text import nearest
 from tuner.errors import UsageError, list_names
 from tuner.metrics import tail_latency
+from tuner.metrics.objective import OF_SERVER
 from tuner.values.measurement import Measurement
 
 MIN_VALUE = 1e-9
@@ -36,6 +37,11 @@ class Metric:
         """Return the metric in one evaluation, or NaN if unknown."""
         found: float | None = operator.attrgetter(self.field)(measurement)
         return math.nan if found is None else float(found)
+
+    @property
+    def is_of_server(self) -> bool:
+        """Whether it is of the server's processes, which the load cannot see."""
+        return self.objective in OF_SERVER or self.field.startswith("noise.")
 
     def together(self, measurements: Sequence[Measurement]) -> float:
         """Combine evaluations: the p99 over all their requests, or the metric's geometric mean."""

@@ -113,6 +113,8 @@ OBJECTIVES = {
 }
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
+OF_SERVER = COSTS | {"energy"}
+"""Objectives that are of the server's processes, which the load cannot see."""
 OF_MEAN = COSTS | {"time-per-item"}
 """Objectives proportional to mean latency if allocated resources are the same."""
 

@@ -14,6 +14,7 @@ from serving.error_text import one_line
 from serving.system import user_files
 from tuner import document
 from tuner.errors import InvalidPrices, UsageError
+from tuner.metrics.server_resources import ServerResources
 from tuner.values.configuration import Value
 from tuner.values.measurement import Cost, Measurement
 
@@ -103,14 +104,20 @@ class AllocatedResources:
 
 
 def allocated_by(
-    configuration: Mapping[str, Value], *, cores: int, has_gpu: bool = False
+    configuration: Mapping[str, Value],
+    *,
+    cores: int,
+    has_gpu: bool = False,
+    whole: ServerResources | None = None,
 ) -> AllocatedResources:
-    """Return the resources that a configuration reserves."""
+    """Return the resources that a configuration reserves, those of the `whole` server if limited so."""
     count = int(configuration.get("replica.count", 1))
     limits = ("replica.cpu", count), ("engine.cpu", 1)
     reserved = sum(float(configuration.get(name) or 0) * times for name, times in limits)
     memory = float(configuration.get("replica.memory_mb") or 0) * count
     memory += float(configuration.get("engine.memory_mb") or 0)
+    if whole is not None:
+        reserved, memory = whole.cpu, float(whole.memory_mb or 0)
     share = float(configuration.get("accelerator.share") or 1.0)
     return AllocatedResources(
         cores=min(float(cores), reserved),

@@ -26,6 +26,7 @@ def answer(study: StudyRecord) -> Markup:
             element("h1", f"{study.model} at {study_view.workload(study)}"),
             soft(_facts(study)),
             _verdict(study),
+            _titled("Where it runs (tune confirm)", headline.confirmations(study)),
             _cards(study),
             notes(study_notes.warnings(study)),
             _inputs(study),
@@ -42,6 +43,8 @@ def _facts(study: StudyRecord) -> str:
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
     if study.spawner == "docker":
         engine = "replicas in containers, "
+    if study.limits == "pod":
+        engine = "limits of the whole server, "
     names = [name for name in (study.objective, study.second) if name is not None]
     labels = " and ".join(objectives.find_objective(name).label for name in names)
     limits = study_view.limits(study)

@@ -170,6 +170,8 @@ def _trial_columns(study: StudyRecord) -> list[tuple[str, MakeCell]]:
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
     columns += [(name, _knob(name)) for name in (*names, *extra)]
+    if any(trial.node for trial in study.trials):
+        columns.append(("machine", lambda trial: word_cell(trial.node)))
     columns.append(("launch (s)", lambda trial: cell(trial.startup_s)))
     columns.append(("started (UTC)", _started))
     return columns

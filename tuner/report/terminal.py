@@ -34,11 +34,14 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         title += f", engine {study.engine}"
     if study.spawner == "docker":
         title += ", replicas in containers"
+    if study.limits == "pod":
+        title += ", limited as a whole"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
     parts.append(rich.text.Text(headline.headline(study), style=_style(study)))
     parts += [rich.text.Text(line) for line in headline.advice(study)]
+    parts += [rich.text.Text(f"Where it runs: {line}") for line in headline.confirmations(study)]
     if (command := headline.to_try(study)) is not None:
         parts.append(LabelledCommand(headline.TO_TRY, command))
     parts += [

@@ -24,7 +24,7 @@ from tuner.sampling import blas
 from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import LIMIT, CandidateSet, sobol
 from tuner.sampling.encoding import Cube, axis_of
-from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
+from tuner.sampling.history import DISREGARDED, PROPOSAL, History, gather, shared_distributions
 from tuner.values.configuration import Configuration
 
 Origin = Literal["initial", "guided", "replicate"]
@@ -197,6 +197,7 @@ class CandidateSampler(BaseSampler, abc.ABC):
             number=trial.number,
             maximise=maximise,
             with_missed=self.models_limits,
+            disregarded=study.user_attrs.get(DISREGARDED, ()),
         )
         if candidates is None:
             best = history.vectors[np.argsort(history.targets, kind="stable")[:_CENTRES]]

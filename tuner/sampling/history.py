@@ -14,6 +14,7 @@ How a trial is read:
     FAIL without outcome, in any other study     lost: the objective raised, or returned NaN
     COMPLETE, infinite value                     lost
     RUNNING, WAITING                             pending
+    any, in the study's attribute `disregarded`  its machine was broken or lost: ignored
 
 Trials of Luthier's own studies carry `origin` or `interrupted`.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ from tuner.values.configuration import Configuration
 Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
 
 PROPOSAL = "sampler:proposal"
+DISREGARDED = "disregarded"
+"""The study's attribute with the numbers of trials that tell of a machine, not of a configuration."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,15 @@ class TrainingData:
     """Number of leading entries that are knobs, not derived; None means all."""
     earlier: int = 0
     """Number of rows of earlier studies, which are the last ones."""
+    nodes: Positions | None = None  # (n,)
+    """Number of each evaluation's machine, -1 in earlier studies; None: all on the same."""
+
+    @property
+    def several(self) -> Positions | None:
+        """Numbers (n,) of the machines if the study's own evaluations are on several, or None."""
+        if self.nodes is None or len(np.unique(self.nodes[: self.own])) < 2:
+            return None
+        return self.nodes
 
     @property
     def own(self) -> int:
@@ -79,6 +91,7 @@ class TrainingData:
             scale=self.scale,
             knobs=self.knobs,
             earlier=self.earlier,
+            nodes=None if self.nodes is None else self.nodes[rows],
         )
 
 
@@ -100,6 +113,8 @@ class History(TrainingData):
     """All configurations proposed, measured or waiting, except interrupted ones."""
     trial_count: int
     hyperparameters: tuple[float, ...]
+    node_names: tuple[str, ...] = ()
+    """Names of the machines, by their numbers."""
     slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """Log excess over each metric constraint."""
     second: Column | None = None
@@ -211,14 +226,17 @@ def gather(
     number: int | None,
     maximise: bool,
     with_missed: bool = False,
+    disregarded: Collection[int] = (),
 ) -> History:
     """Read a study's trials; those outside `place` are only counted.
 
     Args:
         number: the trial being proposed, which is left out; None to read all.
         with_missed: whether evaluations that violate constraints count as observed.
+        disregarded: numbers of trials that are ignored.
     """
-    kept = [one for one in trials if one.number != number and read(one) != "interrupted"]
+    ignored = {number, *disregarded}
+    kept = [one for one in trials if one.number not in ignored and read(one) != "interrupted"]
     earlier = [one for one in kept if number is None or one.number < number]
     proposals = [one.user_attrs.get(PROPOSAL, {}) for one in reversed(kept)]
     rows = list(_rows(kept, place, with_missed=with_missed))
@@ -228,6 +246,7 @@ def gather(
     )
     killed = [row for row in lost if row.told.get("outcome", {}).get("cause") == "oom"]
     sign = -1.0 if maximise else 1.0
+    nodes, numbers = _numbers([row.told.get("facts", {}).get("node", "") for row in observed])
     targets, reason = to_targets(_floats(row.value or 0.0 for row in observed), sign)
     return History(
         configurations=tuple(row.configuration for row in observed),
@@ -236,6 +255,8 @@ def gather(
         errors=_floats(row.number("error") for row in observed),
         headroom=_floats(row.number("headroom") for row in observed),
         at_s=_floats(row.told.get("facts", {}).get("started_at", math.nan) for row in observed),
+        nodes=nodes,
+        node_names=tuple(numbers),
         log_cpu_per_request=_floats(row.number("effort") for row in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
@@ -256,6 +277,13 @@ def gather(
 
 def _latest(proposals: Iterable[Mapping[str, Any]], name: str) -> tuple[float, ...]:
     return tuple(next(filter(None, (proposal.get(name) for proposal in proposals)), ()))
+
+
+def _numbers(names: Sequence[str]) -> tuple[Positions, dict[str, int]]:
+    """Return the numbers (n,) of names, in the order of their first appearance, and by name."""
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(name, len(known)) for name in names]
+    return np.array(numbers, dtype=np.intp), known
 
 
 def _floats(values: Iterable[float]) -> Array:

@@ -16,10 +16,10 @@ from optuna.study import Study, StudyDirection
 from scipy.special import ndtri
 
 from tuner.sampling import blas
-from tuner.sampling.arrays import Array
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.candidates import CandidateSet
 from tuner.sampling.encoding import Cube
-from tuner.sampling.history import History, gather, shared_distributions
+from tuner.sampling.history import DISREGARDED, History, gather, shared_distributions
 from tuner.sampling.surrogates import constraint_model, model_averaging, surrogate
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
 from tuner.values.configuration import Configuration
@@ -96,6 +96,16 @@ def _beats(
     return float(mean[1] - mean[0]) >= float(ndtri(CONFIDENCE)) * math.sqrt(variance + alone)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeSpeeds:
+    """How much the machines of a study differ, in logarithms of the objective."""
+
+    names: tuple[str, ...]
+    counts: Positions  # (k,) successful evaluations on each
+    mean: Array  # (k,) above the mean of all
+    covariance: Array  # (k, k)
+
+
 def incumbent(
     study: Study,
     *,
@@ -150,6 +160,30 @@ def estimate_drift(
         return model_averaging.fit(history, candidates, known).drift()
 
 
+def estimate_node_speeds(
+    study: Study, *, candidates: CandidateSet, known: PriorKnowledge = NO_PRIOR_KNOWLEDGE
+) -> NodeSpeeds | None:
+    """Estimate how much slower than their mean each machine is, or return None for a single one."""
+    history = history_of(study, candidates)
+    if history is None or history.several is None or history.scale != "log":
+        return None
+    # CPU times in the model would absorb the difference.
+    unknown = np.full(len(history.log_cpu_per_request), np.nan)
+    history = dataclasses.replace(history, log_cpu_per_request=unknown)
+    with blas.single_threaded():
+        model = model_averaging.fit(history, candidates, known)
+    assert history.nodes is not None, "there are several"
+    mean, covariance = model.node_speeds(history.nodes)
+    count = len(mean)
+    centred = np.eye(count) - 1 / count
+    return NodeSpeeds(
+        names=history.node_names,
+        counts=np.bincount(history.nodes, minlength=count),
+        mean=history.sign * (centred @ mean),
+        covariance=centred @ covariance @ centred,
+    )
+
+
 def likely_kept(
     history: History, candidates: CandidateSet | None, known: PriorKnowledge
 ) -> NDArray[np.bool_]:
@@ -181,4 +215,5 @@ def history_of(study: Study, candidates: CandidateSet | None) -> History | None:
         number=None,
         maximise=study.direction is StudyDirection.MAXIMIZE,
         with_missed=True,
+        disregarded=study.user_attrs.get(DISREGARDED, ()),
     )

@@ -70,10 +70,26 @@ class SearchSettings:
         "comma-separated names, auto (those in --runs-dir that fit, nearest loads first) "
         "or none; default auto",
     )
+    workers: str | None = option_field(
+        None,
+        "N",
+        "machines of a Ray cluster that evaluate at once, each as a whole: a number, auto (all of them), or "
+        "ray://HOST:PORT for all of the cluster whose head is there (docs/machines.md); default: this machine",
+    )
     seed: int = option_field(0, "S", "seed of proposals and random inputs; default 0", parse=int)
 
     def __post_init__(self) -> None:
         check_range("--trials", self.trials, "a whole number from 1", low=1)
+        words = self.workers
+        require(
+            words is None
+            or words == "auto"
+            or (words.isdecimal() and int(words) > 0)
+            or (words.startswith("ray://") and ":" in words[6:]),
+            "--workers",
+            words,
+            "a whole number from 1, auto, or ray://HOST:PORT",
+        )
         require(
             1 <= self.first_trials <= self.trials,
             "--initial",

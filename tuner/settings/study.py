@@ -40,6 +40,12 @@ class StudySettings:
             )
         if self.target.concurrency is None and not self.is_open:
             raise UsageError(NO_LOAD)
+        clients = self.measurement.load_clients
+        if clients > self.target.in_flight:
+            raise UsageError(
+                f"--load-clients {clients}: expected at most one for each of the "
+                f"{self.target.in_flight} requests in flight"
+            )
         if self.target.arrivals is not None and not self.is_open:
             raise UsageError(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
         if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
@@ -58,6 +64,10 @@ class StudySettings:
             raise UsageError(
                 f"--requests {measurement.requests}: a scenario is measured for a time; "
                 "use --seconds S"
+            )
+        if measurement.load_clients > 1:
+            raise UsageError(
+                f"--load-clients {measurement.load_clients}: the requests of a scenario are sent by one"
             )
         if not measurement.counts_goodput:
             raise UsageError(

@@ -17,6 +17,8 @@ from tuner.settings.workload import (
 )
 from tuner.values.study_record import OUR_ENGINE
 
+LIMITS = SETTINGS["replica.limits"].choices
+"""What is limited; the first one is the default."""
 SPAWNERS = SETTINGS["replica.spawner"].choices
 """Kinds of spawner; the first one is the default."""
 MAX_CLIENT_BATCH = 4096
@@ -133,6 +135,13 @@ class TargetSettings:
         "(docs/containers.md); default process",
         choices=SPAWNERS,
     )
+    limits: str = option_field(
+        "each",
+        "WHAT",
+        "what is limited: each replica (each), or the whole server as a pod of Kubernetes is (pod): "
+        "replica.cpu and replica.memory_mb of all replicas and the gateway's own, in sum; default each",
+        choices=LIMITS,
+    )
     min_accuracy: float | None = option_field(
         None,
         "SHARE",
@@ -212,6 +221,13 @@ class TargetSettings:
         require(
             self.spawner in SPAWNERS, "--spawner", self.spawner, "one of " + ", ".join(SPAWNERS)
         )
+        require(self.limits in LIMITS, "--limits", self.limits, "one of " + ", ".join(LIMITS))
+        is_of_processes = self.scenario is None and self.spawner == SPAWNERS[0]
+        if self.limits == "pod" and (self.is_of_other_engine or not is_of_processes):
+            raise UsageError(
+                "--limits pod: only Luthier's server of one model, with replicas as processes, is limited as a whole; "
+                "an engine file limits the whole server of another engine (engine.cpu, engine.memory_mb)"
+            )
         if self.is_of_other_engine and self.spawner != SPAWNERS[0]:
             raise UsageError(
                 f"--spawner {self.spawner}: only Luthier's replicas can be placed; the file of "

@@ -2,7 +2,7 @@
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
                  verification/evaluations.json  verification/<role>.npz
-                 verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
+                 verdict.json  confirmations.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
 One process runs a study at a time: `hold_lock`.
 """
@@ -18,8 +18,9 @@ import pathlib
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -30,12 +31,14 @@ from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, UsageError
 SETTINGS_FILE = "settings.yaml"
 MARK, OLD_MARK = "# A study of Luthier, format 2.", "# A study of Luthier."
 """First line of `settings.yaml`; a folder without it is never deleted."""
+RETRY_S = 0.05
 FILES = frozenset(
     {
         "best.yaml",
         "compare.html",
         "compare.json",
         "compare.yaml",
+        "confirmations.json",
         "deploy.sh",
         "engine.yaml",
         "scenario.yaml",
@@ -223,8 +226,11 @@ class RunFolder:
         return path
 
     @contextlib.contextmanager
-    def hold_lock(self) -> Iterator[None]:
+    def hold_lock(self, *, wait_s: float = 0.0) -> Iterator[None]:
         """Lock the study against other processes until the block or this process ends.
+
+        Args:
+            wait_s: how long to wait for another process.
 
         Raises:
             StudyBusy: another process runs the study.
@@ -233,15 +239,25 @@ class RunFolder:
         with contextlib.ExitStack() as stack:
             with storage_errors(str(self.path / "lock")):
                 file = stack.enter_context((self.path / "lock").open("a+", encoding="ascii"))
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    file.seek(0)
-                    raise StudyBusy(self.name, file.read().strip() or None) from None
+                deadline_s = time.monotonic() + wait_s
+                while not _is_locked(file):
+                    if time.monotonic() >= deadline_s:
+                        file.seek(0)
+                        raise StudyBusy(self.name, file.read().strip() or None)
+                    time.sleep(RETRY_S)
                 file.truncate(0)
                 file.write(str(os.getpid()))
                 file.flush()
             yield
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Lock a file, and return whether no other process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:

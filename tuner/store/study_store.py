@@ -1,7 +1,8 @@
 """Trials of one study in Optuna's storage: SQLite in the study's folder, or any storage by URL.
 
 A trial is RUNNING from `ask` to `tell`; after a kill, the study's next owner marks it as
-interrupted. One process owns a study at a time (the run folder's lock).
+interrupted. One process owns a study at a time: the run folder's lock, and in PostgreSQL one that
+holds over machines (`hold_lock`).
 
 SQLite uses a write-ahead log without waiting for the disk: a kill loses nothing, while a power cut
 may lose the last trials.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import importlib.util
 import pathlib
 import sqlite3
 import warnings
@@ -18,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import optuna
+import sqlalchemy
 import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
@@ -25,7 +29,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
-from tuner.errors import StorageFailed, StudyExists, UnknownStudy
+from tuner.errors import StorageFailed, StudyBusy, StudyExists, UnknownStudy
 from tuner.store import trial_rows
 from tuner.store.trial_rows import TrialResult
 from tuner.values.configuration import Configuration
@@ -34,12 +38,18 @@ from tuner.values.trial import Trial
 Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
+DISREGARDED = "disregarded"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
 `Trial.set_constraint` of Optuna 5 writes others, which neither Optuna 4 nor its dashboard reads.
 """
 BUSY_TIMEOUT_S = 20.0
+_KEEPALIVE = (
+    "set tcp_keepalives_idle = 10",
+    "set tcp_keepalives_interval = 5",
+    "set tcp_keepalives_count = 3",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,9 +66,10 @@ class RunningTrial:
 class StudyStore:
     """One study in one storage; see `create` and `open_study`."""
 
-    def __init__(self, study: optuna.Study, where: str) -> None:
+    def __init__(self, study: optuna.Study, where: str, storage: RDBStorage | None = None) -> None:
         self.study = study
         self._where = where
+        self._storage = storage
 
     @classmethod
     def create(
@@ -84,7 +95,7 @@ class StudyStore:
                 with contextlib.suppress(Exception):  # the error before it matters
                     optuna.delete_study(study_name=name, storage=storage)
                 raise
-        return cls(study, where)
+        return cls(study, where, storage)
 
     @classmethod
     def open_study(cls, name: str, *, database: pathlib.Path, url: str | None) -> StudyStore:
@@ -95,7 +106,7 @@ class StudyStore:
         with _storage_errors(where):
             storage = _storage(database, url)
             try:
-                return cls(optuna.load_study(storage=storage, study_name=name), where)
+                return cls(optuna.load_study(storage=storage, study_name=name), where, storage)
             except KeyError:
                 known = tuple(optuna.get_all_study_names(storage))
                 raise UnknownStudy(name, known, where) from None
@@ -106,6 +117,43 @@ class StudyStore:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = optuna.storages.InMemoryStorage()
         return cls(optuna.create_study(storage=storage, study_name=name), "memory")
+
+    @contextlib.contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Lock the study against processes on other machines until the block or this process ends.
+
+        PostgreSQL has such locks; other storages are left to the run folder's.
+
+        Raises:
+            StudyBusy: another process runs the study.
+            StorageFailed: the storage is unreachable.
+        """
+        if self._storage is None or self._storage.engine.dialect.name != "postgresql":
+            yield
+            return
+        name = self.study.study_name
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+        with _storage_errors(self._where):
+            engine = self._storage.engine.execution_options(isolation_level="AUTOCOMMIT")
+            connection = engine.connect()
+            connection.detach()  # its session ends with the block, and with it the lock
+        try:
+            with _storage_errors(self._where):
+                for words in _KEEPALIVE:  # a machine that vanishes does not hold it for hours
+                    connection.execute(sqlalchemy.text(words))
+                asked = sqlalchemy.text("select pg_try_advisory_lock(:number)")
+                is_held = connection.execute(asked, {"number": number}).scalar()
+            if not is_held:
+                raise StudyBusy(name, None)
+            yield
+        finally:
+            connection.close()
+
+    def delete(self) -> None:
+        """Delete the study from its storage, or raise StorageFailed."""
+        storage = self.study._storage  # noqa: SLF001 - no public way
+        with _storage_errors(self._where):
+            optuna.delete_study(study_name=self.study.study_name, storage=storage)
 
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let this sampler make the proposals from now on."""
@@ -161,9 +209,23 @@ class StudyStore:
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
                 trial = optuna.Trial(self.study, frozen._trial_id)  # noqa: SLF001 - no public way
-                trial.set_user_attr("interrupted", reason)
-                self.study.tell(trial, state=TrialState.FAIL)
+                self._interrupt(trial, reason)
             return tuple(frozen.number for frozen in running)
+
+    def give_up(self, proposed: RunningTrial, reason: str) -> None:
+        """Mark one running trial as interrupted."""
+        with _storage_errors(self._where):
+            self._interrupt(proposed.trial, reason)
+
+    def disregard(self, numbers: Collection[int]) -> None:
+        """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
+        with _storage_errors(self._where):
+            before = self.study.user_attrs.get(DISREGARDED, [])
+            self.study.set_user_attr(DISREGARDED, [*before, *numbers])
+
+    def _interrupt(self, trial: optuna.Trial, reason: str) -> None:
+        trial.set_user_attr("interrupted", reason)
+        self.study.tell(trial, state=TrialState.FAIL)
 
     def trials(self) -> tuple[Trial, ...]:
         """Return all trials that have ended, ordered by number."""
@@ -212,12 +274,6 @@ class StudyStore:
         )
 
 
-def delete(name: str, *, url: str) -> None:
-    """Delete a study from a shared storage, if it exists, or raise StorageFailed."""
-    with _storage_errors(_place(pathlib.Path(), url)), contextlib.suppress(KeyError):
-        optuna.delete_study(study_name=name, storage=_storage(pathlib.Path(), url))
-
-
 def without_password(url: str) -> str:
     """Return a storage URL with the password hidden."""
     try:
@@ -234,10 +290,21 @@ def _gain(attributes: Mapping[str, Any]) -> float | None:
 def _storage(database: pathlib.Path, url: str | None) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url is not None:
-        return RDBStorage(url)
+        return RDBStorage(_with_driver(url))
     return RDBStorage(
         f"sqlite:///{database}", engine_kwargs={"creator": lambda: _connection(database)}
     )
+
+
+def _with_driver(url: str) -> str:
+    """Return a storage URL that names psycopg 3 if it is there and the URL names no driver."""
+    scheme, _, rest = url.partition("://")
+    is_plain = scheme in {"postgresql", "postgres"}
+    if is_plain and importlib.util.find_spec("psycopg") is not None:
+        scheme = "postgresql+psycopg"
+    elif is_plain and importlib.util.find_spec("psycopg2") is None:
+        raise ModuleNotFoundError("psycopg is not installed: pip install 'luthier[postgresql]'")
+    return f"{scheme}://{rest}"
 
 
 def _connection(database: pathlib.Path) -> sqlite3.Connection:
@@ -255,13 +322,9 @@ def _place(database: pathlib.Path, url: str | None) -> str:
 def _storage_errors(where: str) -> Iterator[None]:
     try:
         yield
-    except (
-        StorageInternalError,
-        sqlalchemy.exc.SQLAlchemyError,
-        sqlite3.Error,
-        ModuleNotFoundError,
-        ImportError,
-    ) as error:
+    except ImportError as error:  # of the database's driver
+        raise StorageFailed(f"the storage {where} cannot be used: {error}") from error
+    except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = error.__cause__ or error
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
         is_damaged = "malformed" in reason or "not a database" in reason

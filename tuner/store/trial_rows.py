@@ -6,7 +6,8 @@
               RUNNING: being measured now
     params    knob values as proposed
     user      origin, configuration (as evaluated), outcome, measurement, error, headroom,
-              effort, facts {startup_s, overhead_s, started_at}; with metric constraints
+              effort, facts {startup_s, overhead_s, started_at; on other machines node}; with
+              metric constraints
               slacks; with two objectives second; if a metric constraint is violated,
               missed (the measurement) and value (the objective)
     system    constraints, with metric constraints: Optuna's list of one value each, of which a
@@ -42,6 +43,7 @@ class TrialResult:
     startup_s: float
     overhead_s: float
     started_at: float
+    node: str = ""
     error: float | None = None
     """Relative standard error of the objective, from this evaluation alone."""
     headroom: float | None = None
@@ -66,6 +68,7 @@ def attributes(result: TrialResult) -> dict[str, Any]:
             "startup_s": result.startup_s,
             "overhead_s": result.overhead_s,
             "started_at": result.started_at,
+            **({"node": result.node} if result.node else {}),
         },
     }
     names = ["error", "headroom", "effort", "measurement", "missed", "second"]

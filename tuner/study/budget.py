@@ -6,6 +6,7 @@ Pure; times are in seconds.
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -47,6 +48,8 @@ class Budget:
     measured_s: float = 0.0
     latency_s: float = 0.0
     """Mean latency of the slowest arm, or 0 if unknown."""
+    at_once: int = 1
+    """Machines that evaluate at once, each whole rounds in a comparison."""
     shows_open: bool = False
     """Whether default and best are finally evaluated in an open loop."""
 
@@ -121,6 +124,14 @@ class Budget:
         slices = self.slices
         return self.fresh_s if slices is None else self.startup_s + slices.loaded_s
 
+    def rounds_s(self, rounds: int, arms: int) -> float:
+        """Return the expected time of rounds with this many arms, without starts."""
+        return math.ceil(rounds / self.at_once) * arms * self.compared_s
+
+    def _rounds_in(self, spent_s: float, arms: int) -> int:
+        """Return the number of rounds with this many arms that fit into this time."""
+        return max(0, int(spent_s / (arms * self.compared_s))) * self.at_once
+
     def _begun_s(self, arms: int) -> float:
         start_s = self.fresh_start_s if self.start_s is None else self.start_s
         return arms * start_s if self.uses_time_slices else 0.0
@@ -137,14 +148,14 @@ class Budget:
             pairs: number of pairs of default and best; None for the maximum.
             finalists: size of the shortlist; with fewer than two, there is no selection.
         """
-        starts, roles = 2 * (self.pairs if pairs is None else pairs), 2
+        spent_s = self.rounds_s(self.pairs if pairs is None else pairs, 2) + self._begun_s(2)
         if finalists > 1:
-            starts, roles = starts + FINAL_ROUNDS * finalists, roles + finalists
-        return starts * self.compared_s + self._begun_s(roles)
+            spent_s += self.rounds_s(FINAL_ROUNDS, finalists) + self._begun_s(finalists)
+        return spent_s
 
     def pairs_alone(self, spent_s: float) -> int:
         """Return the number of rounds with two arms that fit into this time, including starts."""
-        return max(0, int((spent_s - self._begun_s(2)) / (2 * self.compared_s)))
+        return self._rounds_in(spent_s - self._begun_s(2), 2)
 
     def pairs_of_study(self, spent_s: float) -> int:
         """Return the number of verification rounds in a study that takes this time."""
@@ -153,13 +164,13 @@ class Budget:
         selection_rounds = study.final_rounds_in(left_s, MAX_SHORTLIST)
         if selection_rounds:
             begun_s = self._begun_s(MAX_SHORTLIST)
-            left_s -= selection_rounds * MAX_SHORTLIST * self.compared_s + begun_s
-        return max(0, int((left_s - self.open_s - self._begun_s(2)) / (2 * self.compared_s)))
+            left_s -= self.rounds_s(selection_rounds, MAX_SHORTLIST) + begun_s
+        return self._rounds_in(left_s - self.open_s - self._begun_s(2), 2)
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
         """Return the expected time until the end of the study."""
         verified_s = self.verification_s() + self.open_s
-        return max(0, self.trials - done) * self.trial_s(walls_s) + verified_s
+        return max(0, self.trials - done) * self.trial_s(walls_s) / self.at_once + verified_s
 
     def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
         """Return why no further trial may start, or None."""
@@ -177,7 +188,8 @@ class Budget:
 
     def trials_in(self, left_s: float) -> int:
         """Return the expected number of trials that fit into this time, after the reserve."""
-        return max(0, int((left_s - self.reserved_for_verification_s) / self.trial_s([])))
+        searched_s = left_s - self.reserved_for_verification_s
+        return max(0, int(self.at_once * searched_s / self.trial_s([])))
 
     @property
     def reserved_for_verification_s(self) -> float:
@@ -194,9 +206,9 @@ class Budget:
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
         """Return how many final-selection rounds leave time for the minimum number of pairs."""
         left_s -= self.least_s + self._begun_s(finalists)
-        return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.compared_s))))
+        return min(FINAL_ROUNDS, self._rounds_in(left_s, finalists))
 
     def pairs_in(self, left_s: float, *, arms: int = 2) -> int:
         """Return the number of verification rounds that fit into this time, but at least two."""
         left_s -= self.open_s + self._begun_s(arms)
-        return max(2, min(self.pairs, int(left_s / (arms * self.compared_s))))
+        return max(2, min(self.pairs, self._rounds_in(left_s, arms)))

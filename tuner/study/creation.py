@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import pathlib
@@ -9,7 +10,7 @@ from typing import Any
 
 from serving.accelerator import clocks
 from serving.model_spec import ModelSpec
-from tuner.errors import StudyExists
+from tuner.errors import StudyExists, UnknownStudy
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.metrics import prices
@@ -85,6 +86,7 @@ def create_study(folder: RunFolder, inputs: StudyInputs, *, overwrite: bool) -> 
 
     Raises:
         StudyExists: the storage has a study of that name.
+        StudyBusy: `overwrite` is set, but another process runs the study.
         UsageError: `overwrite` is set, but the folder is not a study folder.
         StorageFailed: the storage cannot be written.
     """
@@ -132,11 +134,23 @@ def environment_facts(served: EngineInfo) -> dict[str, Any]:
 
 
 def _delete(folder: RunFolder, url: str | None) -> None:
-    if folder.exists():
-        with folder.hold_lock():
+    with contextlib.ExitStack() as held:
+        if is_here := folder.exists():
+            held.enter_context(folder.hold_lock())
+        store = None if url is None else _stored(folder, url)
+        if store is not None:  # another machine may run it, without this folder
+            held.enter_context(store.hold_lock())
+        if is_here:
             folder.delete()
-    if url is not None:
-        study_store.delete(folder.name, url=url)
+        if store is not None:
+            store.delete()
+
+
+def _stored(folder: RunFolder, url: str) -> StudyStore | None:
+    try:
+        return StudyStore.open_study(folder.name, database=folder.database, url=url)
+    except UnknownStudy:
+        return None
 
 
 def _absolute(text: Any, after: str = "") -> Any:

@@ -39,6 +39,8 @@ from tuner.values.study_record import OUR_ENGINE
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"
+ENFORCED = "enforced"
+"""Limits of each replica hold, which needs no note."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,13 +130,15 @@ def prepare(
     if file is not None:  # raises before anything starts
         offered = problem.with_gpu(environment, file.space, is_tried=False)
         wanted = _wanted_space(file.space, settings.target, target, goes_on=goes_on)
-        first = target.first(_bind(wanted, offered, settings, limits="enforced").default)
+        first = target.first(_bind(wanted, offered, settings, limits=ENFORCED).default)
     scenario = settings.target.scenario
     served = start_target(
         evaluator, first, asked=None if scenario is None else f"--scenario {scenario}"
     )
     payloads = target.payloads(settings.target, served, seed=settings.search.seed)
     evaluator.send(payloads)
+    if served.limits != ENFORCED:
+        terminal.say(f"limits: {served.limits}")
     for line in () if payloads.sent is None else payloads.sent.lines:
         terminal.say(line)
     _check_energy(settings, served)
@@ -244,7 +248,7 @@ def notes_of(inputs: StudyInputs, counted: Sequence[str] = ()) -> Iterator[str]:
             f"input {name} is sent whole numbers from 0 to {SMALL}, as the range of its "
             f"values is unknown: set it with --values {name}=LOW..HIGH"
         )
-    if served.limits != "enforced":
+    if served.limits != ENFORCED:
         yield f"limits: {served.limits}"
     if counted:
         yield f"energy counts {' and '.join(counted)}, each as a whole"

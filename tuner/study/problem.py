@@ -18,13 +18,16 @@ from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
 from serving.model_spec import ModelSpec
+from serving.spawners.process.spawner import OF_POD
 from serving.zoo import bundled
 from tuner.errors import UsageError
 from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
+from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
 from tuner.launching.engine_process import LuthierLauncher
 from tuner.launching.machine import MachineFacts
+from tuner.launching.pod import PodLimiter
 from tuner.load_generator.payloads import Payloads
 from tuner.metrics.prices import Prices
 from tuner.sampling.candidates import CandidateSet
@@ -261,7 +264,7 @@ def make_problem(
 def bind_space(space: SearchSpace, environment: Environment, *, limits: str) -> SearchSpace:
     """Bind a space as `make_problem` does, and return the space alone."""
     narrowed = space.narrow(environment)
-    return narrowed if limits == "enforced" else _without_limits(narrowed, limits)
+    return narrowed if limits in {"enforced", OF_POD} else _without_limits(narrowed, limits)
 
 
 def payloads_of(
@@ -275,11 +278,16 @@ def payloads_of(
 def launcher_of(target: TargetSettings) -> LuthierLauncher:
     """Return the launcher of Luthier's engine; raise UsageError for malformed sizes or values."""
     request_source.check(target)
+    pods = None
+    if target.limits == "pod":
+        kind = find_spec(target.model, is_trusted=target.trust).kind
+        pods = PodLimiter(kind, cores=machine.read().cores)
     return LuthierLauncher(
         target.model,
         target.spawner,
         is_trusted=target.trust,
         always=request_source.server_settings(target),
+        pods=pods,
     )
 
 

@@ -119,9 +119,10 @@ class Progress:
             tail = f"best {self._value(best.measurement)}"
         style = "green" if trial == best else "" if trial.measurement is not None else "yellow"
         head = f"{who} {trial.number:3d}" if who else f"{trial.number:3d}"
+        where = f" | on {trial.node}" if trial.node else ""
         self.say(
             f"{head} {trial.origin:<9} {self.result(trial.outcome, trial.measurement)} | "
-            f"{self.differences(trial.configuration)} | {tail} | {formatting.duration(left_s)} left",
+            f"{self.differences(trial.configuration)} | {tail} | {formatting.duration(left_s)} left{where}",
             style=style,
         )
 

@@ -11,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,10 +26,11 @@ from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
 from tuner.sampling.shortlist import Shortlist
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
+from tuner.sampling.surrogates.machine_speed import NODE_SD
 from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
-from tuner.store.study_store import Sampler, StudyStore
+from tuner.store.study_store import RunningTrial, Sampler, StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
@@ -50,6 +51,9 @@ CHECK_EVERY = 4
 A check evaluates incumbent and default again, one after the other: a lucky evaluation must not
 mislead, and what is measured in one moment can be compared.
 """
+SLOW, MIN_ON_NODE = 4 * NODE_SD, 3
+"""Logarithm by which a machine must surely be slower than the others to be left out, and the number of
+evaluations there that tell."""
 MIN_FOR_RACE = 4
 """Number of successful trials before racing begins; until then the best is too uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
@@ -62,6 +66,20 @@ class EvaluatesConfigurations(Protocol):
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         """Evaluate a configuration, ending early if its race is lost; failures are results too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProposedTrial:
+    """Trial that is to be evaluated."""
+
+    running: RunningTrial
+    race: Race | None
+    begun_s: float
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration to evaluate."""
+        return self.running.configuration
 
 
 class Search:
@@ -172,17 +190,28 @@ class Search:
 
     def step(self) -> Trial:
         """Run one trial and save it."""
-        before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        proposed = self.propose()
+        return self.conclude(
+            proposed, self._evaluator.evaluate(proposed.configuration, proposed.race)
+        )
+
+    def propose(self) -> ProposedTrial:
+        """Begin a trial, also while others run; it must be concluded or given up."""
+        begun_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        self._last_end_s = None
         is_initial = len(self.trials) < self.budget.initial
         self._enqueue_check()
-        proposed = self.store.ask(
+        running = self.store.ask(
             self.problem.distributions, else_origin="initial" if is_initial else "guided"
         )
-        evaluation = self._evaluator.evaluate(proposed.configuration, self._race())
-        self._keep_records(proposed.trial.number, evaluation)
+        return ProposedTrial(running=running, race=self._race(), begun_s=begun_s)
+
+    def conclude(self, proposed: ProposedTrial, evaluation: Evaluation) -> Trial:
+        """Save a trial's result."""
+        self._keep_records(proposed.running.trial.number, evaluation)
         self._last_end_s = time.monotonic()
-        wall_s = self._last_end_s - before_s
-        trial = self.store.tell(proposed, self._judge.result(evaluation, wall_s))
+        wall_s = self._last_end_s - proposed.begun_s
+        trial = self.store.tell(proposed.running, self._judge.result(evaluation, wall_s))
         self.walls_s.append(wall_s)
         if evaluation.measurement is not None:
             self._loads_s.append(evaluation.loaded_s)
@@ -191,8 +220,8 @@ class Search:
             self.budget = self.budget.with_latency(trial.measured.mean_ms / 1e3)
         self._estimate(trial)
         if trial.origin in PROMISING:
-            self._gains.append(proposed.gain)
-        self.trials = (*self.trials, trial)
+            self._gains.append(proposed.running.gain)
+        self.trials = tuple(sorted((*self.trials, trial), key=lambda one: one.number))
         _log.info(
             "trial ended",
             extra={
@@ -208,6 +237,27 @@ class Search:
             },
         )
         return trial
+
+    def give_up(self, proposed: ProposedTrial, reason: str) -> None:
+        """End a trial that could not be evaluated as interrupted, and queue its configuration."""
+        self.store.give_up(proposed.running, reason)
+        self.store.enqueue(proposed.configuration, origin=proposed.running.origin)
+
+    def disregard(self, failed: Sequence[Trial]) -> None:
+        """Let failures of a machine count against no configuration, and queue what failed there."""
+        self.store.disregard([trial.number for trial in failed])
+        for configuration, origin in {one.configuration: one.origin for one in failed}.items():
+            self.store.enqueue(configuration, origin=origin)
+
+    def check_nodes(self, count: int) -> None:
+        """Queue the default once more for each further machine, so that they can be compared."""
+        if not self.trials:
+            for _ in range(count - 1):
+                self.store.enqueue(self.problem.default, origin="check")
+
+    def use_nodes(self, count: int) -> None:
+        """Plan with so many machines from now on."""
+        self.budget = dataclasses.replace(self.budget, at_once=count)
 
     def left_s(self, used_s: float) -> float:
         """Return the expected time until the study's end."""
@@ -230,6 +280,8 @@ class Search:
     def drift(self) -> str | None:
         """Describe machine drift if it is considerable, otherwise return None."""
         worked = [trial for trial in self.trials if trial.objective is not None]
+        if len({trial.node for trial in worked}) > 1:
+            return None
         mean, error = recommendation.estimate_drift(self.store.study, **self._given)
         if len(mean) != len(worked) or not len(mean):
             return None
@@ -241,6 +293,52 @@ class Search:
             f"the machine was {math.expm1(apart):.0%} slower around trial "
             f"{worked[slow].number} than around trial {worked[quick].number}: comparisons "
             "of trials correct for this, but a quieter machine gives better results"
+        )
+
+    def node_speeds(self) -> str | None:
+        """Describe how much the machines differ, if there are several."""
+        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
+        if found is None:
+            return None
+        said = []
+        for name, mean, variance in zip(
+            found.names, found.mean, np.diag(found.covariance), strict=True
+        ):
+            low, high = mean - 1.96 * math.sqrt(variance), mean + 1.96 * math.sqrt(variance)
+            each = " to ".join(f"{math.expm1(end):+.1%}" for end in (low, high))
+            said.append(f"{name} {math.expm1(mean):+.1%} ({each})")
+        return (
+            f"{self.objective.name} on each machine, compared with all of them "
+            f"(with 95 % intervals): {', '.join(said)}"
+        )
+
+    def slow_node(self, names: Collection[str]) -> tuple[str, str] | None:
+        """Return which of these machines is slower than the others beyond what is expected, and how much."""
+        if len(self.trials) % CHECK_EVERY or len(names) < 2:
+            return None
+        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
+        if found is None:
+            return None
+        places = [place for place, name in enumerate(found.names) if name in names]
+        if len(places) < 2:
+            return None
+        sign = 1.0 if self.objective.is_minimised else -1.0
+        place = max(places, key=lambda one: sign * found.mean[one])
+        weights = np.zeros(len(found.mean))
+        weights[places] = -1.0 / (len(places) - 1)
+        weights[place] = 1.0
+        slower = sign * float(weights @ found.mean)
+        error = math.sqrt(float(weights @ found.covariance @ weights))
+        if found.counts[place] < MIN_ON_NODE or slower - 2 * error < SLOW:
+            return None
+        return found.names[place], f"is {math.expm1(slower):.0%} slower than the others"
+
+    def has_worked(self, *, but_on: str) -> bool:
+        """Whether the default has worked on another machine than this one."""
+        return any(
+            one.measured is not None and one.node != but_on
+            for one in self.trials
+            if self.problem.is_default(one.configuration)
         )
 
     def recommend(self, *, keeps_default: bool = True) -> Configuration | None:

@@ -41,6 +41,9 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
+from tuner.study.nodes.fleet import Node
+from tuner.study.nodes.opening import begin_on, open_fleet
+from tuner.study.parallel_search import ParallelSearch
 from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
 from tuner.study.progress import StudyPlan, Terminal
 from tuner.study.racing import Racing
@@ -84,23 +87,29 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
     if folder.exists() and not overwrite:
         raise name_taken(folder)
     folder.check_writable()
-    with resumable(None), make_evaluator(settings, target, terminal) as evaluator:
+    with (
+        resumable(None),
+        open_fleet(settings) as nodes,
+        make_evaluator(settings, target, terminal) as evaluator,
+    ):
         inputs = prepare(evaluator, settings, target, terminal)
+        alike = begin_on(nodes, evaluator, inputs)
         with resumable(folder, interruption.NOT_BEGUN):
             inputs, taught = _add_prior_knowledge(inputs)
             store = create_study(folder, inputs, overwrite=overwrite)
-            with folder.hold_lock():
+            with folder.hold_lock(), store.hold_lock():
                 terminal.log.write_to(folder.log)
                 for note in preparation.notes_of(inputs, evaluator.energy_sources):
                     store.note(note)
                 if "cost" in settings.measurement.names:
                     store.note(evaluator.prices.in_words)
-                for note in filter(None, (prediction.why_none(settings), taught)):
+                for note in filter(None, (prediction.why_none(settings), taught, *alike)):
                     store.note(note)
                     terminal.say(note)
-                return _run(
-                    StudyRun.of(inputs, folder, store, evaluator, terminal, begun_s=begun_s)
+                setup = StudyRun.of(
+                    inputs, folder, store, evaluator, terminal, nodes=nodes, begun_s=begun_s
                 )
+                return _run(setup)
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> StudyResult:
@@ -117,20 +126,40 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Stu
     with resumable(folder), folder.hold_lock():
         terminal.log.write_to(folder.log)
         store = study_files.store_of(folder, settings, url=storage)
-        if study_files.is_finished(folder):
-            terminal.say("the study is finished; only its report is written again")
-            return _finish(folder, store, settings)
-        target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
-        space = str(folder.path / "space.yaml")  # as searched, even if derived
-        with make_evaluator(settings, target, terminal) as evaluator:
-            searched = dataclasses.replace(
-                settings, target=dataclasses.replace(settings.target, space=space)
-            )
-            inputs = prepare(evaluator, searched, target, terminal, goes_on=True)
-            study_files.check_same_space(store, inputs.problem)
-            inputs = dataclasses.replace(inputs, settings=settings)
-            inputs, _ = _add_prior_knowledge(inputs)
-            return _run(StudyRun.of(inputs, folder, store, evaluator, terminal, begun_s=begun_s))
+        with store.hold_lock():
+            if study_files.is_finished(folder):
+                terminal.say("the study is finished; only its report is written again")
+                return _finish(folder, store, settings)
+            return _go_on(folder, store, settings, terminal, begun_s=begun_s)
+
+
+def _go_on(
+    folder: RunFolder,
+    store: StudyStore,
+    settings: StudySettings,
+    terminal: Terminal,
+    *,
+    begun_s: float,
+) -> StudyResult:
+    target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
+    space = str(folder.path / "space.yaml")  # as searched, even if derived
+    with (
+        open_fleet(settings, goes_on=True) as nodes,
+        make_evaluator(settings, target, terminal) as evaluator,
+    ):
+        searched = dataclasses.replace(
+            settings, target=dataclasses.replace(settings.target, space=space)
+        )
+        inputs = prepare(evaluator, searched, target, terminal, goes_on=True)
+        study_files.check_same_limits(folder, inputs.served.limits)
+        study_files.check_same_space(store, inputs.problem)
+        inputs = dataclasses.replace(inputs, settings=settings)
+        inputs, _ = _add_prior_knowledge(inputs)
+        begin_on(nodes, evaluator, inputs)
+        setup = StudyRun.of(
+            inputs, folder, store, evaluator, terminal, nodes=nodes, begun_s=begun_s
+        )
+        return _run(setup)
 
 
 def _add_prior_knowledge(inputs: StudyInputs) -> tuple[StudyInputs, str | None]:
@@ -146,7 +175,9 @@ def _run(setup: StudyRun) -> StudyResult:
         store=setup.store,
         problem=setup.problem,
         evaluator=setup.evaluator,
-        budget=budget_of(settings, setup.evaluator),
+        budget=dataclasses.replace(
+            budget_of(settings, setup.evaluator), at_once=max(1, len(setup.nodes))
+        ),
         objective=settings.measurement.first,
         limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
@@ -178,18 +209,14 @@ def _run(setup: StudyRun) -> StudyResult:
 
 
 def _search(setup: StudyRun, search: Search) -> VerificationState:
-    while (reason := search.stop_reason(setup.used_s())) is None:
-        setup.terminal.check()
-        trial = search.step()
-        setup.keep_used()
-        left_s = search.left_s(setup.used_s())
-        setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.measured is not None:
-            _look_closer(setup, trial.measured)
-            search.pause()
+    if setup.nodes:
+        with ParallelSearch(search, setup.nodes, used_s=setup.used_s, say=setup.note) as steps:
+            reason = _run_trials(setup, search, steps)
+    else:
+        reason = _run_trials(setup, search, search)
     setup.progress.say(reason)
-    if (drift := search.drift()) is not None:
-        setup.note(drift)
+    for note in filter(None, (search.drift(), search.node_speeds())):
+        setup.note(note)
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
         setup.note(
@@ -216,12 +243,28 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     )
 
 
+def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch[Node]) -> str:
+    while (reason := steps.stop_reason(setup.used_s())) is None:
+        setup.terminal.check()
+        trial = steps.step()
+        setup.keep_used()
+        if trial is None:
+            continue
+        left_s = search.left_s(setup.used_s())
+        setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
+        if trial.origin == "default" and trial.measured is not None:
+            _look_closer(setup, trial.measured)
+            search.pause()
+    return reason
+
+
 def _look_closer(setup: StudyRun, measurement: Measurement) -> None:
     checked = setup.evaluator.check_responses()
     found = [] if checked is None else [checked]
-    cores = machine.read().cores
+    cores, clients = machine.read().cores, setup.settings.measurement.load_clients
     found += [
-        f"the default's evaluation: {doubt}" for doubt in warnings_of(measurement, cores=cores)
+        f"the default's evaluation: {doubt}"
+        for doubt in warnings_of(measurement, cores=cores, load_clients=clients)
     ]
     found += filter(None, [needs_of(setup.settings).remark(measurement)])
     asked = setup.settings.measurement
@@ -280,10 +323,12 @@ def _plan(setup: StudyRun, search: Search, ending: VerificationState | None) -> 
     done, fits = len(search.trials), budget.trials_in(left_s)
     expected_s = budget.left_s(done, [])
     if ending is not None:
-        left = len(ending.arms) * ending.pairs - len(ending.evaluations)
-        if ending.ranked_shortlist is None:
-            left += max(0, FINAL_ROUNDS * len(ending.shortlist) - len(ending.selection_evaluations))
-        expected_s = left * budget.compared_s + (0.0 if ending.open_loop else budget.open_s)
+        arms, finalists = len(ending.arms), len(ending.shortlist)
+        expected_s = 0.0 if ending.open_loop else budget.open_s
+        expected_s += budget.rounds_s(ending.pairs - len(ending.evaluations) // arms, arms)
+        if ending.ranked_shortlist is None and finalists:
+            done_rounds = len(ending.selection_evaluations) // finalists
+            expected_s += budget.rounds_s(max(0, FINAL_ROUNDS - done_rounds), finalists)
     return StudyPlan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),

@@ -26,6 +26,7 @@ from tuner.store.study_store import StudyStore
 from tuner.study.interruption import resume_command
 from tuner.study.problem import ProblemStatement
 from tuner.values.configuration import Configuration
+from tuner.values.confirmation import Confirmation
 from tuner.values.plain import Plain, parse, to_plain
 from tuner.values.request_records import RequestRecords
 from tuner.values.round_evaluation import FailureCount
@@ -46,6 +47,7 @@ UNFINISHED = (
 UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
 VERIFICATION_STATE_FILE = "verification/evaluations.json"
+CONFIRMATIONS_FILE = "confirmations.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,17 @@ def check_same_space(store: StudyStore, problem: ProblemStatement) -> None:
             )
 
 
+def check_same_limits(folder: RunFolder, now: str) -> None:
+    """Raise UsageError if a study's earlier evaluations had other limits (`EngineInfo.limits`)."""
+    environment = folder.read_json("environment.json") or {}
+    before = str(environment.get("limits") or now)
+    if before.partition(":")[0] != now.partition(":")[0]:  # the reason after it may differ
+        raise UsageError(
+            f"the study was measured with limits {before}, but here they are {now}: resume it "
+            "where its limits hold, or start a new study"
+        )
+
+
 def save_verification_state(folder: RunFolder, ending: VerificationState) -> None:
     """Save the state of a study after its search, including its verification so far."""
     folder.write_json(VERIFICATION_STATE_FILE, ending.as_json())
@@ -193,6 +206,22 @@ def stopped_of(folder: RunFolder) -> str:
     return f"{why}; resume with: {resume_command(folder, from_anywhere=True)}"
 
 
+def confirmations_of(folder: RunFolder) -> tuple[Confirmation, ...]:
+    """Return how exports of a study were confirmed, oldest first; raise UsageError if broken."""
+    data = folder.read_json(CONFIRMATIONS_FILE)
+    try:
+        found = () if data is None else parse(tuple[Confirmation, ...], data["confirmations"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder.path / CONFIRMATIONS_FILE} is broken ({error!r})") from error
+    return tuple(found)
+
+
+def add_confirmation(folder: RunFolder, found: Confirmation) -> None:
+    """Save one more confirmation of a study's export."""
+    kept = (*confirmations_of(folder), found)
+    folder.write_json(CONFIRMATIONS_FILE, {"confirmations": to_plain(kept)})
+
+
 def is_finished(folder: RunFolder) -> bool:
     """Whether the study has ended."""
     return folder.read_json(VERDICT_FILE) is not None
@@ -229,6 +258,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         verdict=end.verdict,
         shortlist=end.shortlist,
         open_loop=end.open_loop,
+        confirmations=confirmations_of(folder),
         failure_counts=outcomes.count_failures(
             () if ending is None else ending.evaluations, settings.measurement.limits
         ),

@@ -5,12 +5,14 @@ Each stage saves its state, so that `resume` can continue from the middle.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tuner.errors import NodeLost
 from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
@@ -21,6 +23,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import final_selection, study_files, verification
 from tuner.study.budget import MAX_SHORTLIST, OPEN_LOADS
+from tuner.study.nodes.fleet import FleetRounds, Node
 from tuner.study.preparation import StudyInputs, needs_of
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
@@ -45,6 +48,8 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
+    nodes: list[Node] = dataclasses.field(default_factory=list)
+    """Machines that measure at once, without those that were lost; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
 
@@ -57,6 +62,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
+        nodes: list[Node] | None = None,
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""
@@ -74,6 +80,7 @@ class StudyRun:
                 objective=measurement.first,
                 second=measurement.second,
             ),
+            nodes=[] if nodes is None else nodes,
             begin_s=begun_s - store.used_s(),
         )
 
@@ -213,7 +220,7 @@ def check_open_loop(
     for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
         seconds = OPEN_LOADS * settings.measurement.measured_s
-        evaluation = setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
+        evaluation = _evaluate_at(setup, configuration, load, seconds=seconds)
         last = RoundEvaluation(
             role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
         )
@@ -261,9 +268,7 @@ def _alternate(
     if done and (len(done) == rounds * len(arms) or (is_enough and is_enough(before))):
         return before
     slowest_s = verification.slowest_latency_s(setup.store.trials(), arms.values())
-    with verification.open_rounds(
-        setup.evaluator, arms, latency_s=slowest_s, say=setup.progress.say
-    ) as source:
+    with _open_rounds(setup, arms, latency_s=slowest_s, first=setup.evaluator.stream) as source:
         return verification.alternate(
             source,
             rounds=rounds,
@@ -272,6 +277,30 @@ def _alternate(
             done=done,
             is_enough=is_enough,
         )
+
+
+def _evaluate_at(
+    setup: StudyRun, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+) -> Evaluation:
+    while setup.nodes:
+        try:
+            return setup.nodes[0].evaluate_at(configuration, load, seconds=seconds)
+        except NodeLost as error:
+            setup.note(str(error))
+            del setup.nodes[0]
+            if not setup.nodes:
+                raise
+    return setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
+
+
+def _open_rounds(
+    setup: StudyRun, arms: Mapping[str, Configuration], *, latency_s: float, first: int
+) -> contextlib.AbstractContextManager[verification.MeasuresRounds]:
+    if setup.nodes:
+        say = setup.note
+        return FleetRounds(setup.nodes, arms, latency_s=latency_s, first=first, say=say)
+    say = setup.progress.say
+    return verification.open_rounds(setup.evaluator, arms, latency_s=latency_s, say=say)
 
 
 def _arms(setup: StudyRun, ending: VerificationState) -> dict[str, Configuration] | None:

@@ -1,6 +1,6 @@
 """Warm start: evaluations from earlier studies of the model under other workloads.
 
-These studies share model, engine, spawner, objective, inputs and knobs, and ran on a machine with
+These studies share model, engine, spawner, limits, objective, inputs and knobs, and ran on a machine with
 the same number and kind of cores; the nearest workload comes first. Targets are shifted by the
 items in flight, to which latency is proportional at saturation. The Gaussian process learns the
 rest, with the workload as input.
@@ -31,7 +31,9 @@ from tuner.study import study_files
 from tuner.study.problem import EarlierEvaluation, ProblemStatement
 from tuner.values.configuration import Configuration
 
-SAME_TARGET = operator.attrgetter("engine", "spawner", "payload", "shape", "values", "scenario")
+SAME_TARGET = operator.attrgetter(
+    *("engine", "spawner", "limits", "payload", "shape", "values", "scenario")
+)
 AUTO = "auto"
 NONE = "none"
 MAX_STUDIES = 4

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from serving.values import Signature
 from tuner.values.configuration import Configuration, Value
+from tuner.values.confirmation import Confirmation
 from tuner.values.plain import Plain
 from tuner.values.request_records import RequestRecords
 from tuner.values.round_evaluation import FailureCount
@@ -119,6 +120,8 @@ class StudyRecord:
     told: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Input declarations that the model's file lacks, as `model.shapes` and `model.values`."""
     open_loop: OpenLoopCheck | None = None
+    confirmations: tuple[Confirmation, ...] = ()
+    """How exports were confirmed where they run, oldest first."""
 
     @property
     def is_open(self) -> bool:
@@ -171,3 +174,8 @@ class StudyRecord:
     def spawner(self) -> str:
         """How Luthier's replicas are started (`replica.spawner`)."""
         return str(self.settings.get("target", {}).get("spawner") or "process")
+
+    @property
+    def limits(self) -> str:
+        """What was limited: each replica (`each`), or the whole server (`pod`)."""
+        return str(self.settings.get("target", {}).get("limits") or "each")

@@ -45,6 +45,8 @@ class Trial:
     """Time in addition to warm-up and measurement."""
     started_at: float
     """Unix time of the start, for display only."""
+    node: str = ""
+    """Name of the machine; empty: this one."""
     missed: Measurement | None = None
     """Measurement that violates a metric constraint or lacks the constrained metric."""
 

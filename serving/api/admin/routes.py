@@ -9,6 +9,9 @@
     GET   /metrics           Prometheus
     GET   /health            200 when ready, otherwise 503
 
+Responses carry the revision of the saved state as `ETag`. A change with it in `If-Match` is refused
+with 409 if the state has changed since, as is one that another gateway's change overtakes.
+
 Health needs no token, and neither do metrics if the server generated the token.
 """
 
@@ -17,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aiohttp import web
@@ -43,6 +47,7 @@ from serving.errors import (
 from serving.settings import SETTINGS, ServingSettings
 
 MAX_BODY_BYTES = 1024 * 1024
+_MAX_DIGITS = 20
 HTTP_LOG = logging.getLogger("aiohttp.server.admin")
 ADMIN_REFUSAL = (
     "the admin port requires its token; send the field Authorization: Bearer TOKEN; the "
@@ -77,7 +82,8 @@ class AdminRoutes:
         token: Token | None = None,
         has_open_metrics: bool = False,
         hosts: TrustedHosts | None = None,
-        keep: Callable[[], Awaitable[None]] | None = None,
+        changing: Callable[[int | None], AbstractAsyncContextManager[None]] | None = None,
+        revision: Callable[[], int] | None = None,
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
     ) -> None:
@@ -88,7 +94,9 @@ class AdminRoutes:
             token: the required token, or None to allow access without one.
             has_open_metrics: whether metrics need no token.
             hosts: the trusted hosts, or None to trust any host.
-            keep: saves changes before the response is sent.
+            changing: makes a change, which its body makes, durable before the response is sent; takes
+                the revision that the change must be made on, or None for any.
+            revision: returns the number of the state's revision, if it has one.
             stop: ends the server gracefully, or at once when called again.
             given: settings at startup; default: the current settings.
         """
@@ -99,7 +107,8 @@ class AdminRoutes:
         self._token = token
         self._open = {_HEALTH, _METRICS} if has_open_metrics else {_HEALTH}
         self._hosts = hosts
-        self._keep = keep
+        self._changing = changing
+        self._revision = revision
         self._stop = stop
 
     def application(self) -> web.Application:
@@ -148,11 +157,13 @@ class AdminRoutes:
 
     @web.middleware
     async def _save_changes(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        try:
+        if self._changing is None or request.method == "GET":
             response: web.StreamResponse = await handler(request)
-        finally:
-            if self._keep is not None and request.method != "GET":
-                await self._keep()
+        else:
+            async with self._changing(_revision(request)):
+                response = await handler(request)
+        if self._revision is not None:
+            response.headers["ETag"] = f'"{self._revision()}"'
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
@@ -225,6 +236,19 @@ class AdminRoutes:
     async def _get_health(self, _request: web.Request) -> web.Response:
         ready = self._engine.ready()
         return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+
+def _revision(request: web.Request) -> int | None:
+    """Return the revision that a change must be made on (If-Match), or None for any."""
+    text = request.headers.get("If-Match", "*").strip()
+    if text == "*":
+        return None
+    number = text.removeprefix("W/").strip('"')
+    if not (number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS):
+        raise InvalidRequest(
+            f'If-Match is {text:.40}, expected the ETag of an earlier response, as "7"'
+        )
+    return int(number)
 
 
 def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:

@@ -9,11 +9,13 @@ Content-Type is always JSON, as in Clipper.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import re
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import NamedTuple
 
 from serving import wire
@@ -146,6 +148,34 @@ class _QueryBatch:
             ticket.cancel()
 
 
+class _LateFeedback:
+    """Feedback on a decision that another gateway may have made a moment ago, and has not written."""
+
+    def __init__(self, connection: ResponseWriter, learn: Callable[..., Response | None]) -> None:
+        self._connection = connection
+        self._learn = learn
+        self._delays_s = list(_LATE_S)
+        self._wait()
+
+    def _wait(self) -> None:
+        delay_s = self._delays_s.pop(0)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._try)
+
+    def _try(self) -> None:
+        try:
+            response = self._learn(is_last=not self._delays_s)
+        except Exception:
+            log.exception("a request hit a server error")
+            response = _plain(500, _UNEXPECTED)
+        if response is None and self._delays_s:
+            self._wait()
+        else:
+            self._connection.respond(response or _NOT_TAKEN)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+
 class ClipperRoutes:
     """Routes of Clipper's query protocol."""
 
@@ -189,7 +219,7 @@ class ClipperRoutes:
         started_s = time.monotonic()
         try:
             if target.verb == "update":
-                return self._update(target.application, application, body)
+                return self._update(target.application, application, body, connection)
             return self._predict(target.application, application, body, connection, started_s)
         except Exception:
             log.exception("a request hit a server error")
@@ -262,21 +292,38 @@ class ClipperRoutes:
             return
         raise RequestError(_QUERY_ERROR, cause)
 
-    def _update(self, name: str, application: Application, body: bytes) -> Response:
+    def _update(
+        self, name: str, application: Application, body: bytes, connection: ResponseWriter
+    ) -> Exchange | Response:
         try:
             update = queries.update(body, application.input_type, self._max_json_bytes)
+        except ServingError as error:
+            return _plain(400, str(error))
+        learn = functools.partial(self._learn, name, update)
+        if not self._applications.hears_late:
+            return learn(is_last=True) or _NOT_TAKEN
+        return learn(is_last=False) or _LateFeedback(connection, learn)
+
+    def _learn(self, name: str, update: queries.UpdateRequest, *, is_last: bool) -> Response | None:
+        """Return the response, or None if the feedback matches no decision yet."""
+        try:
             taken = self._applications.feedback(
                 name,
                 update.label,
                 user=update.user,
                 input_key=update.input.key,
                 query_id=update.query_id,
+                is_last=is_last,
             )
         except NotReady as error:  # valid; the client may retry
             return _plain(error.status, str(error))
         except ServingError as error:
             return _plain(400, str(error))
-        return _plain(200, f"Feedback received? {int(taken)}")
+        return _plain(200, "Feedback received? 1") if taken else None
+
+
+_LATE_S = (0.05, 0.15, 0.3)
+"""Pauses between looks for a decision that another gateway may be about to write."""
 
 
 def _plain(status: int, text: str) -> Response:
@@ -296,3 +343,6 @@ def _parse_path(method: str, path: str) -> _ParsedClipperPath | Response:
     if match is None:
         return _ParsedClipperPath("metrics", "")
     return _ParsedClipperPath(match["verb"], urllib.parse.unquote(match["app"]))
+
+
+_NOT_TAKEN = _plain(200, "Feedback received? 0")

@@ -19,7 +19,12 @@ MAX_RESENT_BYTES = 2**28
 
 
 def infer_message(
-    action: Action, jobs: dict[int, InflightRequest], model: int, *, has_rows: bool
+    action: Action,
+    jobs: dict[int, InflightRequest],
+    model: int,
+    *,
+    has_rows: bool,
+    offset_s: float = 0.0,
 ) -> list[Buffer]:
     """Return an INFER message as a list of buffers.
 
@@ -28,6 +33,7 @@ def infer_message(
         model: the model's wire id.
         has_rows: whether items are rows of all inputs; otherwise split requests are sent whole,
             and the replica cuts them.
+        offset_s: the replica's clock minus the gateway's.
 
     Raises:
         WireError: the batch is too large for a message.
@@ -55,16 +61,16 @@ def infer_message(
         else:
             frames.append((request.frame_bytes, request.encoding, 0, 0))
         message += request.frame
-    message[0] = wire.infer_head(action.id, model, *window_ns(action), frames)
+    message[0] = wire.infer_head(action.id, model, *window_ns(action, offset_s), frames)
     return message
 
 
-def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
+def load_message(action: Action, wanted: LoadSpec, model: int, offset_s: float = 0.0) -> bytes:
     """Return a LOAD message for the model with the wire id `model`."""
     spec = wanted.spec
     load = wire.LoadMessage(
         action.id,
-        *window_ns(action),
+        *window_ns(action, offset_s),
         model=model,
         name=spec.name,
         version=spec.version,
@@ -85,16 +91,17 @@ def load_message(action: Action, wanted: LoadSpec, model: int) -> bytes:
     return wire.encode_load(load)
 
 
-def unload_message(action: Action, model: int) -> bytes:
+def unload_message(action: Action, model: int, offset_s: float = 0.0) -> bytes:
     """Return an UNLOAD message for the model with the wire id `model`."""
-    earliest_ns, latest_ns = window_ns(action)
+    earliest_ns, latest_ns = window_ns(action, offset_s)
     return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
 
 
-def window_ns(action: Action) -> tuple[int, int]:
-    """Return an action's time window in ns of CLOCK_MONOTONIC; 0 means no limit."""
-    latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
-    return int(action.earliest_s * 1e9), latest_ns
+def window_ns(action: Action, offset_s: float = 0.0) -> tuple[int, int]:
+    """Return an action's time window in ns of the replica's CLOCK_MONOTONIC; 0 means no limit."""
+    earliest_ns = int((action.earliest_s + offset_s) * 1e9) if action.earliest_s else 0
+    latest_ns = 0 if action.latest_s == math.inf else int((action.latest_s + offset_s) * 1e9)
+    return earliest_ns, latest_ns
 
 
 def _wire_path(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:

@@ -11,6 +11,7 @@ from serving import wire
 from serving.deployment.dispatch.model_load import LoadReport, LoadSpec
 from serving.errors import ServingError
 from serving.scheduling.interface import Action, ActionType
+from serving.system.remote_clock import RemoteClock
 from serving.values import Buffer, ModelId
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class ReplicaConnection(asyncio.Protocol):
         on_loaded: Callable[[ModelId, LoadReport | ServingError], None],
         on_lost: Callable[[str | None], None],
         max_message_bytes: int = wire.MAX_RESULT_BYTES,
+        clock: RemoteClock | None = None,
     ) -> None:
         """Prepare the protocol; a message longer than `max_message_bytes` ends the replica.
 
@@ -57,6 +59,8 @@ class ReplicaConnection(asyncio.Protocol):
         self.on_loaded = on_loaded
         self.on_lost = on_lost
         self.max_message_bytes = max_message_bytes
+        self.clock = clock or RemoteClock()
+        """Clock of the replica's machine, by which its times and its windows are told."""
         self.loaded: set[ModelId] = set()
         self.labels: dict[int, str] = {}
         self.sent: dict[int, tuple[Action, float]] = {}

@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from serving import wire
 from serving.deployment.dispatch.actions import infer_message, load_message, unload_message
@@ -35,8 +35,8 @@ from serving.scheduling.interface import (
     Profiled,
     Scheduler,
     SettingsChanged,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.system.log_rate_limit import LogRateLimiter
@@ -149,7 +149,8 @@ class Dispatcher(RequestTable):
     def worker_up(self, replica: ReplicaConnection, pages: int | None = None) -> None:
         """Add a connected replica with memory for `pages` pages; None means no limit."""
         self._workers[replica.worker] = replica
-        self._scheduler.on(WorkerUp(replica.worker, SLOTS, pages), self._clock())
+        way_s = replica.clock.error_s
+        self._scheduler.on(WorkerUp(replica.worker, SLOTS, pages, way_s=way_s), self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
@@ -157,16 +158,21 @@ class Dispatcher(RequestTable):
         self._scheduler.on(WorkerDraining(worker), self._clock())
         self._pump_soon()
 
-    def worker_down(self, worker: int, reason: str) -> None:
-        """Remove a worker; its requests are retried on other workers or rejected."""
-        replica = self._workers.pop(worker, None)
-        if replica is None:
+    def workers_down(self, workers: Iterable[int], reason: str) -> None:
+        """Remove workers; their requests are retried on others or rejected.
+
+        Those that end together, as with their machine, must be given together.
+        """
+        gone = tuple(worker for worker in workers if worker in self._workers)
+        if not gone:
             return
-        if self._on_action is not None:
-            for action, _ in replica.sent.values():
-                self._on_action(action.kind.value, "lost", action.expected_s, None)
-        replica.close()
-        self._scheduler.on(WorkerDown(worker, reason), self._clock())
+        for worker in gone:
+            replica = self._workers.pop(worker)
+            if self._on_action is not None:
+                for action, _ in replica.sent.values():
+                    self._on_action(action.kind.value, "lost", action.expected_s, None)
+            replica.close()
+        self._scheduler.on(WorkersDown(gone, reason), self._clock())
         self._pump()
 
     def loaded_models(self) -> dict[int, frozenset[ModelId]]:
@@ -176,7 +182,7 @@ class Dispatcher(RequestTable):
     def connection_lost(self, replica: ReplicaConnection, fault: str | None) -> None:
         """Handle a lost connection.
 
-        The replica's actions end in `worker_down`, whose caller knows the reason.
+        The replica's actions end in `workers_down`, whose caller knows the reason.
         """
         if replica.worker in self._workers:
             self.worker_draining(replica.worker)
@@ -208,16 +214,18 @@ class Dispatcher(RequestTable):
         if action.kind is ActionType.INFER:
             try:
                 has_rows = action.model not in self._axes
-                message = infer_message(action, self._jobs, number, has_rows=has_rows)
+                message = infer_message(
+                    action, self._jobs, number, has_rows=has_rows, offset_s=replica.clock.offset_s
+                )
             except (wire.WireError, SplitTooLarge) as error:
                 self._unsent.append((action, error))
                 return
         elif action.kind is ActionType.LOAD:
             wanted = replica.wanted(action.model)
             replica.labels[action.id] = wanted.spec.label
-            message = [load_message(action, wanted, number)]
+            message = [load_message(action, wanted, number, replica.clock.offset_s)]
         else:
-            message = [unload_message(action, number)]
+            message = [unload_message(action, number, replica.clock.offset_s)]
         replica.sent[action.id] = (action, now_s)
         replica.send(message)
 
@@ -266,7 +274,7 @@ class Dispatcher(RequestTable):
             self._out_of_step(replica, "it has no room for a model within its budget")
             return
         ok = message.status == wire.ActionStatus.OK
-        times = load_times(message.detail, sent_s)
+        times = load_times(message.detail, sent_s + replica.clock.offset_s)
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, now_s - sent_s, 0.0)
         self._scheduler.on(ActionResult(action.id, replica.worker, ok, times), now_s)
@@ -307,7 +315,7 @@ class Dispatcher(RequestTable):
             )
         took = message.times
         times = StageTimes(
-            max(0.0, took.started_ns * 1e-9 - sent_s),
+            max(0.0, took.started_ns * 1e-9 - replica.clock.offset_s - sent_s),
             took.input_ns * 1e-9,
             took.exec_ns * 1e-9,
             took.output_ns * 1e-9,

@@ -35,6 +35,8 @@ class Member:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
         """Whether new settings removed the replica, so that its end is not a failure."""
+        self.evicted = False
+        """Whether its machine is to be emptied: it leaves as soon as another is ready."""
         self.failure: tuple[str, str] | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class Member:
         return {
             "worker": self.worker,
             "pid": self.replica.pid if self.replica is not None else None,
+            "node": self.replica.node_name if self.replica is not None else "",
             "state": self.state,
             "peak_memory_mb": usage.peak_memory_mb if usage else None,
             "cpu_s": usage.cpu_s if usage else None,

@@ -7,6 +7,7 @@ replaced, after a back-off if replicas have failed before answering any batch.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -85,6 +86,13 @@ class Pool:
             counts[member.state] = counts.get(member.state, 0) + 1
         return counts
 
+    def on_nodes(self) -> dict[str, int]:
+        """Return the number of ready replicas on each other machine that has some."""
+        ready = (
+            m.replica.node_name for m in self._members.values() if m.replica and m.state == "ready"
+        )
+        return dict(collections.Counter(filter(None, ready)))
+
     def members(self) -> list[dict[str, Any]]:
         """Return each replica's worker, pid, state and usage."""
         return [member.facts() for member in self._members.values()]
@@ -132,7 +140,7 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learned: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        able = [m for m in alive if not fresh and m.can_change_to(settings)]
+        able = [m for m in alive if not (fresh or m.evicted) and m.can_change_to(settings)]
         kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
@@ -192,7 +200,7 @@ class Pool:
             self._members[member.worker] = member
             members.append(member)
         try:
-            starts = (self._start(member) for member in members)
+            starts = (self._start(member, may_wait=is_replacement) for member in members)
             for outcome in await asyncio.gather(*starts, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
@@ -201,11 +209,11 @@ class Pool:
             raise
         return members
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: Member, *, may_wait: bool) -> None:
         timeout_s = member.limits.ready_timeout_s
         began_s = time.monotonic()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None) as limit:
                 replica = await self._spawner.start(
                     member.worker,
                     cpu=member.limits.cpu,
@@ -213,8 +221,11 @@ class Pool:
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
                     spec=self._contents.spec,
+                    may_wait=may_wait,
                 )
+                limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 member.replica = replica
+                replica.leaving.add_done_callback(lambda told: self._evict(member, told.result()))
                 follow = asyncio.create_task(
                     self._follow(member, replica), name=f"follow replica {member.worker}"
                 )
@@ -241,7 +252,8 @@ class Pool:
 
         def wanted(model: ModelId) -> LoadSpec:
             spec = contents.make_load_spec(model, member)
-            return spec._replace(max_response_bytes=max_response_bytes)
+            root = replica.root_of(spec.root)
+            return spec._replace(root=root, max_response_bytes=max_response_bytes)
 
         def on_loaded(model: ModelId, outcome: LoadReport | ServingError) -> None:
             if member.ready.done() and not contents.is_shared:
@@ -264,16 +276,16 @@ class Pool:
             on_loaded=on_loaded,
             on_lost=member.connection_lost,
             max_message_bytes=max_response_bytes,
+            clock=replica.clock,
         )
-        loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+        await replica.attach(lambda: connection)
         self._dispatcher.worker_up(connection, member.pages)
         if contents.is_shared and not member.ready.done():
             member.become_ready()
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         ended = await asyncio.shield(replica.ended)
-        if member.connection is not None and member.state == "ready":
+        if member.connection is not None and member.state == "ready" and not ended.together:
             with contextlib.suppress(TimeoutError):  # its last responses count
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         was = member.state
@@ -285,7 +297,7 @@ class Pool:
                 ReplicaStartFailed(reason, f"a replica ended before it was ready: {text}")
             )
             member.ready.exception()
-        self._dispatcher.worker_down(member.worker, text)
+        self._dispatcher.workers_down(ended.together or [member.worker], text)
         if was == "draining" or self._closing:
             return
         self._on_death(reason, text)
@@ -294,35 +306,56 @@ class Pool:
         log.warning(
             "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
         )
-        if was == "ready":
+        if was == "ready" and not ended.together:
             has_answered = member.connection is not None and member.connection.has_answered
             self._failures = 0 if has_answered else self._failures + 1
         self._keep_count()
 
     # Replacement
 
-    def _lacks_replicas(self) -> bool:
-        alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
-        is_steady = not self._closing and not self._applying
-        return is_steady and alive < self._settings.replica.count
+    def _lacking(self) -> int:
+        """Return how many replicas are to be started."""
+        if self._closing or self._applying:
+            return 0
+        staying = sum(
+            member.state in {"starting", "ready"} and not member.evicted
+            for member in self._members.values()
+        )
+        return max(0, self._settings.replica.count - staying)
+
+    def _evict(self, member: Member, reason: str) -> None:
+        """Replace a replica whose machine is to be emptied; it leaves once there is another."""
+        if member.state in {"starting", "ready"} and not self._closing:
+            log.info("replica must leave", extra={"worker": member.worker, "reason": reason})
+            member.evicted = True
+            self._keep_count()
 
     def _keep_count(self) -> None:
-        if (self._restart is None or self._restart.done()) and self._lacks_replicas():
+        if (self._restart is None or self._restart.done()) and self._lacking():
             self._restart = asyncio.create_task(self._start_missing(), name="restart replicas")
 
     async def _start_missing(self) -> None:
-        while self._lacks_replicas():
+        while count := self._lacking():
             if self._failures:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
                 await asyncio.sleep(min(MAX_BACKOFF_S, delay_s))
-            try:
-                await self._start_many(1, self._settings, is_replacement=True)
-            except ServingError as error:
-                self._failures += 1
-                log.warning("replica did not start", extra={"error": str(error)})
-            except Exception:  # e.g. no descriptor left: restarts must go on
-                self._failures += 1
-                log.exception("replica did not start")
+            started = await asyncio.gather(*(self._replace() for _ in range(count)))
+            self._failures += not all(started)
+
+    async def _replace(self) -> bool:
+        """Start a replica, for one that must leave if there is one; return whether it started."""
+        try:
+            await self._start_many(1, self._settings, is_replacement=True)
+        except ServingError as error:
+            log.warning("replica did not start", extra={"error": str(error)})
+            return False
+        except Exception:  # e.g. no descriptor left: restarts must go on
+            log.exception("replica did not start")
+            return False
+        evicted = [m for m in self._members.values() if m.evicted and m.state != "draining"]
+        if evicted:
+            await self._retire(evicted[0], self._settings.replica.hang_timeout_s)
+        return True
 
     async def _stop_restart(self) -> None:
         if self._restart is not None:
@@ -343,7 +376,7 @@ class Pool:
             and time.monotonic() < until_s
         ):
             await asyncio.sleep(0.001)
-        self._dispatcher.worker_down(member.worker, "retired")
+        self._dispatcher.workers_down([member.worker], "retired")
         replica.kill()
         await asyncio.shield(replica.ended)
         self._members.pop(member.worker, None)

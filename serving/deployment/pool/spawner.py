@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-import socket
+from collections.abc import Callable
 from typing import Protocol
 
 from serving.model_spec import ModelSpec
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners.exit_status import ExitStatus
 from serving.system.cgroups.cgroup import Usage
+from serving.system.remote_clock import RemoteClock
 
 
 class Replica(Protocol):
@@ -22,9 +23,26 @@ class Replica(Protocol):
     features: tuple[str, ...]
     ended: asyncio.Future[ExitStatus]
 
-    @property
-    def sock(self) -> socket.socket:
-        """Connected, non-blocking socket, already read to the end of HELLO; close it after use."""
+    clock: RemoteClock
+    """Clock of the replica's machine."""
+    node_name: str
+    """Name of the replica's machine; empty: this one."""
+    leaving: asyncio.Future[str]
+    """Done with the reason once the replica's machine is to be emptied."""
+
+    async def attach(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """Connect a protocol to the replica, which has been read to the end of HELLO.
+
+        Raises:
+            OSError: the connection is lost, or cannot be secured.
+        """
+        ...
+
+    def root_of(self, root: pathlib.Path | None) -> pathlib.Path | None:
+        """Return where the replica finds files that `Spawner.stage` named `root`.
+
+        None stands for the files of the model for which it was started.
+        """
         ...
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
@@ -70,8 +88,11 @@ class Spawner(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         spec: ModelSpec | None,
+        may_wait: bool,
     ) -> Replica:
         """Start a replica, and return once it is alive, limited and connected.
+
+        It takes at most `ready_timeout_s`, and as long again if a place has to be waited for.
 
         Args:
             worker: worker id that is new in this spawner.
@@ -80,6 +101,10 @@ class Spawner(Protocol):
             accelerator: GPU settings for the replica.
             spec: model that the replica will load or, for the `command` kind, run as its program;
                 None if models are staged later.
+            may_wait: whether to wait for a place for as long as it takes.
+
+        Raises:
+            ReplicaStartFailed: it did not start, or there is no place for it.
         """
         ...
 

@@ -126,7 +126,7 @@ class BatchPlanner:
                 spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
                 due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
         if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
-            due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
+            due_s = max(due_s, worker.since_s + _HELD * worker.expected_s - worker.way_s)
         return due_s
 
     def _starts_of_others_s(self, worker: AdaptiveWorker, now_s: float) -> list[float]:

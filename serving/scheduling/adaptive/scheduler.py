@@ -35,8 +35,8 @@ from serving.scheduling.interface import (
     SettingsChanged,
     Submitted,
     WarmupMeasured,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -117,13 +117,13 @@ class AdaptiveScheduler(BatchPlanner):
             case Cancelled():
                 self._leave(event.id)
             case WorkerUp():
-                worker = AdaptiveWorker(event.worker, event.slots)
+                worker = AdaptiveWorker(event.worker, event.slots, event.way_s)
                 self._workers[event.worker] = worker
                 self._to_load.append(worker)
             case WorkerDraining():
                 if event.worker in self._workers:
                     self._workers[event.worker].draining = True
-            case WorkerDown():
+            case WorkersDown():
                 self._down(event)
             case WarmupMeasured():
                 self._warm(event)
@@ -204,7 +204,7 @@ class AdaptiveScheduler(BatchPlanner):
                 for entry, _ in batch.entries:
                     entry.is_solo = True
             else:
-                self._suspect(batch, RejectionReason.NOT_STARTED, "")
+                self._suspect(batch.entries, RejectionReason.NOT_STARTED, "")
             self._give_back(batch.entries)
             return
         if event.times is not None and batch.profile is self.profile:
@@ -216,23 +216,24 @@ class AdaptiveScheduler(BatchPlanner):
             if not entry.outstanding and not entry.spans:
                 self._entries.pop(entry.id, None)
 
-    def _down(self, event: WorkerDown) -> None:
-        worker = self._workers.pop(event.worker, None)
-        if worker is None:
-            return
-        if worker in self._to_load:
-            self._to_load.remove(worker)
-        self._loads = {id_: other for id_, other in self._loads.items() if other is not worker}
-        held = {id_: batch for id_, batch in self._batches.items() if batch.worker is worker}
-        for number, (id_, batch) in enumerate(held.items()):
+    def _down(self, event: WorkersDown) -> None:
+        gone = {id_: self._workers.pop(id_) for id_ in event.workers if id_ in self._workers}
+        self._to_load = [worker for worker in self._to_load if worker.id not in gone]
+        self._loads = {id_: worker for id_, worker in self._loads.items() if worker.id not in gone}
+        held = {id_: batch for id_, batch in self._batches.items() if batch.worker.id in gone}
+        running: dict[int, RunningBatch] = {}
+        for id_, batch in held.items():
             del self._batches[id_]
-            if number == 0:
-                self._suspect(batch, RejectionReason.WORKER_LOST, event.reason)
+            running.setdefault(batch.worker.id, batch)
+        suspects = [pair for batch in running.values() for pair in batch.entries]
+        self._suspect(suspects, RejectionReason.WORKER_LOST, event.reason)
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
-    def _suspect(self, batch: RunningBatch, reason: RejectionReason, detail: str) -> None:
+    def _suspect(
+        self, parts: list[tuple[QueuedRequest, Part]], reason: RejectionReason, detail: str
+    ) -> None:
         """Rerun each request alone if their batch may have broken the worker."""
-        for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
+        for entry in dict.fromkeys(entry for entry, _ in parts if not entry.left):
             entry.attempts += 1
             entry.is_solo = True
             if entry.attempts > MAX_LOSSES:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MAX_UNFINISHED = 16
+"""Maximum number of batches with a far worker, which are lost with it."""
+
 
 class AdaptiveWorker:
     """A worker with its slots and the expected end of its batches."""
 
-    def __init__(self, id_: int, slots: int) -> None:
+    def __init__(self, id_: int, slots: int, way_s: float = 0.0) -> None:
         self.id = id_
         self.slots = slots
+        self.way_s = way_s
         self.unfinished = 0
         self.loaded = False
         self.draining = False
@@ -55,15 +59,34 @@ class AdaptiveWorker:
     @property
     def free(self) -> bool:
         """Whether the worker may get a batch now."""
-        return self.loaded and not self.draining and self.unfinished < self.slots
+        if not self.loaded or self.draining:
+            return False
+        return self.unfinished < self.slots or (self.way_s > 0.0 and self._runs_dry())
+
+    def _runs_dry(self) -> bool:
+        """Whether a far worker's batches end before a response and the next batch are on the way.
+
+        All but one batch must last as long as both ways together.
+        """
+        if self.unfinished >= MAX_UNFINISHED:
+            return False
+        return self.expected_s - self.expected_s / self.unfinished < 2.0 * self.way_s
 
 
 def least_loaded(workers: Iterable[AdaptiveWorker], now_s: float) -> AdaptiveWorker | None:
-    """Return the free worker with the fewest unfinished batches."""
+    """Return the free worker with the fewest unfinished batches; among equals, the nearest."""
     free = [worker for worker in workers if worker.free]
     if len(free) < 2:
         return free[0] if free else None
-    return min(free, key=lambda worker: (worker.unfinished, worker.free_s(now_s), worker.last_turn))
+    return min(
+        free,
+        key=lambda worker: (
+            worker.unfinished,
+            worker.free_s(now_s),
+            worker.way_s,
+            worker.last_turn,
+        ),
+    )
 
 
 def round_robin(workers: Iterable[AdaptiveWorker], _now_s: float) -> AdaptiveWorker | None:

@@ -49,8 +49,8 @@ from serving.scheduling.interface import (
     RejectionReason,
     SettingsChanged,
     Submitted,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -100,8 +100,8 @@ class ClockworkScheduler:
                 self._worker_up(event, now_s)
             case WorkerDraining():
                 self._worker_draining(event, now_s)
-            case WorkerDown():
-                self._worker_down(event, now_s)
+            case WorkersDown():
+                self._workers_down(event, now_s)
             case SettingsChanged():
                 self._on_settings_changed(event)
 
@@ -179,25 +179,32 @@ class ClockworkScheduler:
             if model.waiting.entries:
                 self._admission.replace(model, now_s)
 
-    def _worker_down(self, event: WorkerDown, now_s: float) -> None:
-        worker = self._pool.workers.pop(event.worker, None)
-        if worker is None:
-            return
-        models = [holding.model for holding in worker.instances.values()]
-        for model in models:
-            model.holdings = [holding for holding in model.holdings if holding.worker is not worker]
-        issued, worker.issued = worker.issued, {}
-        for sent in issued.values():
-            model = sent.holding.model
-            if sent.kind is ActionType.LOAD:
-                model.broke(now_s, is_sure=False)
-            elif sent.kind is ActionType.INFER:
-                for entry in dict.fromkeys(entry for entry, _ in sent.items):
-                    entry.losses += 1
-                    if entry.losses > MAX_LOSSES:
-                        self._queue.reject(entry, model, RejectionReason.WORKER_LOST, event.reason)
-                self._admission.unrun(sent, now_s)
-        for model in models:
+    def _workers_down(self, event: WorkersDown, now_s: float) -> None:
+        workers = self._pool.workers
+        gone = [workers.pop(id_) for id_ in event.workers if id_ in workers]
+        models = {
+            holding.model.index: holding.model
+            for worker in gone
+            for holding in worker.instances.values()
+        }
+        for model in models.values():
+            model.holdings = [each for each in model.holdings if each.worker not in gone]
+        issued = [sent for worker in gone for sent in worker.issued.values()]
+        for worker in gone:
+            worker.issued = {}
+        batches = [sent for sent in issued if sent.kind is ActionType.INFER]
+        for entry, model in {
+            entry: sent.holding.model for sent in batches for entry, _ in sent.items
+        }.items():
+            entry.losses += 1
+            if entry.losses > MAX_LOSSES:
+                self._queue.reject(entry, model, RejectionReason.WORKER_LOST, event.reason)
+        loads = [sent.holding.model for sent in issued if sent.kind is ActionType.LOAD]
+        for model in {model.index: model for model in loads}.values():
+            model.broke(now_s, is_sure=False)
+        for sent in batches:
+            self._admission.unrun(sent, now_s)
+        for model in models.values():
             self._admission.replace(model, now_s)
 
     def _on_settings_changed(self, event: SettingsChanged) -> None:

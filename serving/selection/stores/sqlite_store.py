@@ -35,6 +35,10 @@ _FORGET = """
 DELETE FROM states WHERE application = :application AND user IN
     (SELECT user FROM states WHERE application = :application AND user != '' ORDER BY saved, user LIMIT :most)
 """
+_FROM_SEVERAL = """
+INSERT OR REPLACE INTO states (application, user, text, saved)
+SELECT application, user, text, place FROM replayed
+"""
 _BUSY_S = 10.0
 
 
@@ -101,4 +105,10 @@ def _connection(path: pathlib.Path) -> sqlite3.Connection:
     if "saved" not in [row[1] for row in connection.execute("PRAGMA table_info(states)")]:
         connection.execute(_ADD_SAVED)  # file of an older version
     connection.execute(_BY_AGE)
+    found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'replayed'"
+    if connection.execute(found).fetchone() is not None:  # several gateways were here
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_FROM_SEVERAL)
+            connection.execute("DELETE FROM replayed")
     return connection

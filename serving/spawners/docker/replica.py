@@ -59,7 +59,7 @@ class ContainerReplica(BaseReplica):
         finally:
             told.cancel()
             ending.cancel()
-        reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
+        reason: Literal["killed", "crash"] = "killed" if self.was_killed else "crash"
         text = f"the engine did not report its end within {_UNHEARD_S:g} s"
         return ExitStatus(reason=reason, text=text)
 
@@ -123,4 +123,4 @@ class ContainerReplica(BaseReplica):
             return from_code(exit_.code, exit_.said)
         # The engine's OOM flag covers the container: another process may have been killed.
         oom = oom_text(None, self._memory_mb) if exit_.oom else None
-        return from_signal(number, oom=oom, asked=self._was_killed)
+        return from_signal(number, oom=oom, asked=self.was_killed)

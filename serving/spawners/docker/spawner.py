@@ -94,13 +94,16 @@ class DockerSpawner:
         ready_timeout_s: float,
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
+        may_wait: bool = False,  # noqa: ARG002  there is always a place
+        gpu: str | None = None,
     ) -> ContainerReplica:
         """Start a replica (see `Spawner.start`); if cancelled, end it.
 
-        The model's files are mounted read-only. By default, the replica sees the first GPU, if any.
+        The model's files are mounted read-only. The replica sees the given GPU (index or UUID); by
+        default, the first one, if any.
         """
         accelerator = accelerator or AcceleratorSettings()
-        gpu = await self._gpu(accelerator, self._opened().engine)
+        gpu = gpu or await self._gpu(accelerator, self._opened().engine)
         nest = self._opened()
         container = nest.container_spec(worker, memory_mb, spec, accelerator, gpu)
         folder = container.socket_folder

@@ -12,6 +12,7 @@ import logging
 import os
 import pathlib
 import shutil
+import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -27,11 +28,18 @@ from serving.spawners.exit_status import ExitStatus, from_code, from_signal, oom
 from serving.spawners.process.forkserver_client import ForkServerClient
 from serving.system import process_identity
 from serving.system.cgroups.cgroup import ControlGroup
-from serving.system.cgroups.manager import CgroupManager, CgroupSupport, cleanup_stale
+from serving.system.cgroups.manager import (
+    CgroupManager,
+    CgroupSupport,
+    cleanup_stale,
+    own_group,
+)
 
 log = logging.getLogger(__name__)
 
 WARM_TIMEOUT_S = 60.0
+OF_POD = "of the whole server"
+"""Limits of replicas that have none of their own (`replica.limits`)."""
 _END_S = 5.0
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
@@ -64,25 +72,50 @@ class ProcessReplica(BaseReplica):
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
         self._memory_mb = memory_mb
 
-    def ended_by(self, event: Mapping[str, Any]) -> ExitStatus:
-        """Return the exit status, from the fork server's event and the group's OOM kills."""
+    def ended_by(self, event: Mapping[str, Any], *, whole: WholeServer | None) -> ExitStatus:
+        """Return the exit status, from the fork server's event and the OOM kills of its group.
+
+        Without a group of its own, those of the server count, if it is limited as a `whole`.
+        """
         number = event.get("signal")
         if number is None:
             return from_code(event["code"])
         oom = None
         if self.group is not None and self.group.oom_kills():
             oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
-        return from_signal(number, oom=oom, asked=self._was_killed)
+        elif whole is not None and number == signal.SIGKILL and whole.takes_oom_kill():
+            oom = "the kernel killed it for memory of the whole server; raise replica.memory_mb"
+        return from_signal(number, oom=oom, asked=self.was_killed)
 
     def _request_end(self) -> None:
         self.forker.kill(self.worker)
 
 
+class WholeServer:
+    """OOM kills in the group of this server, each of which explains the end of one replica."""
+
+    def __init__(self) -> None:
+        self._group = own_group()
+        self._told = 0 if self._group is None else self._group.oom_kills()
+
+    def takes_oom_kill(self) -> bool:
+        """Whether there was a kill that explains no end yet; it then explains this one."""
+        if self._group is None or self._group.oom_kills() <= self._told:
+            return False
+        self._told += 1
+        return True
+
+
 class ProcessSpawner:
     """Spawner of local processes for one gateway and model kind. Not thread-safe."""
 
-    def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
+    def __init__(
+        self, *, warm_timeout_s: float = WARM_TIMEOUT_S, has_own_limits: bool = True
+    ) -> None:
+        """Prepare; without `has_own_limits`, the server as a whole is limited by whoever started it."""
         self._warm_timeout_s = warm_timeout_s
+        self._has_own_limits = has_own_limits
+        self._whole = None if has_own_limits else WholeServer()
         self._kind: str | None = None
         self._nest: _ForkServerSession | None = None
         self._making = asyncio.Lock()
@@ -96,7 +129,7 @@ class ProcessSpawner:
     @property
     def limits_text(self) -> str:
         """See `Spawner.limits_text`."""
-        return self._support.text
+        return self._support.text if self._has_own_limits else OF_POD
 
     async def open(self, kind: str) -> None:
         """Clean up after killed gateways; start the fork server, or raise ReplicaStartFailed."""
@@ -104,7 +137,7 @@ class ProcessSpawner:
             log.info("removed what a killed gateway left behind", extra={"path": str(path)})
         self._kind = kind
         await self._living_nest()
-        if self._support.kind is None:
+        if self._support.kind is None and self._has_own_limits:
             log.warning("limits are not enforced", extra={"reason": self._support.reason})
 
     async def start(
@@ -116,10 +149,15 @@ class ProcessSpawner:
         ready_timeout_s: float,
         spec: ModelSpec | None,
         accelerator: AcceleratorSettings | None = None,
+        may_wait: bool = False,  # noqa: ARG002  there is always a place
+        gpu: str | None = None,
     ) -> ProcessReplica:
-        """Start a replica (see `Spawner.start`); if cancelled, end it."""
+        """Start a replica (see `Spawner.start`); if cancelled, end it.
+
+        It sees the given GPU (index or UUID); by default, those of this process.
+        """
         nest = await self._living_nest()
-        environment = self._environment(accelerator or AcceleratorSettings())
+        environment = self._environment(accelerator or AcceleratorSettings(), gpu)
         group = nest.limits.group(worker)
         replica = ProcessReplica(worker, nest.forker, group)
         try:
@@ -172,7 +210,8 @@ class ProcessSpawner:
         limits = CgroupManager(name)
         directory = process_identity.make_directory(name)
         try:
-            self._support = limits.open()
+            if self._has_own_limits:
+                self._support = limits.open()
             forker = await ForkServerClient.launch(
                 kind,
                 directory,
@@ -201,12 +240,12 @@ class ProcessSpawner:
 
     # Starting a replica
 
-    def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
+    def _environment(self, accelerator: AcceleratorSettings, gpu: str | None) -> dict[str, str]:
         lacking = None if accelerator.share is None else mps.lacking(os.environ)
         if lacking is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             log.warning("accelerator.share has no effect", extra={"reason": lacking})
-        return devices.replica_environment(accelerator, shares=lacking is None)
+        return devices.replica_environment(accelerator, shares=lacking is None, gpu=gpu)
 
     async def _connect(
         self,
@@ -237,7 +276,7 @@ class ProcessSpawner:
         if event["event"] == "started":
             replica.started.set_result(event["pid"])
         else:
-            self._finish(replica, replica.ended_by(event))
+            self._finish(replica, replica.ended_by(event, whole=self._whole))
 
     def _finish(self, replica: ProcessReplica, ended: ExitStatus) -> None:
         del self._replicas[replica.worker]

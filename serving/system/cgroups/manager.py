@@ -37,6 +37,7 @@ _CGROUP = pathlib.Path("/proc/self/cgroup")
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
 _MAX_SEARCHED = 20_000
+_OOM_COUNTERS = ("memory.oom_control", "memory.events")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,20 @@ def group_of(pid: int) -> ControlGroup | None:
     return None
 
 
+def own_group() -> ControlGroup | None:
+    """Return the group that limits this process's memory, for its counters, or None if none does."""
+    first: dict[
+        str, Hierarchy
+    ] = {}  # of each version: those after it are above this process's group
+    for place in system_places():
+        first.setdefault(place.kind, place)
+    for place in first.values():
+        files = [parent / name for parent in place.parents.values() for name in _OOM_COUNTERS]
+        if any(file.exists() for file in files):  # with both versions, one has the memory
+            return _group_in(place.kind, place.parents, CgroupFiles())
+    return None
+
+
 def probe() -> CgroupSupport:
     """Report whether limits can be enforced, by creating a limited group."""
     limits = CgroupManager(process_identity.this_process().new_name())
@@ -254,8 +269,6 @@ def _try_remove_tree(root: pathlib.Path, files: CgroupFiles) -> bool:
 def _try_remove(directory: pathlib.Path, files: CgroupFiles) -> bool:
     try:
         files.remove(directory)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError:  # on a read-only file system, of a container, also where there is none
+        return not directory.exists()
     return True

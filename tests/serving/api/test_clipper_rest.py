@@ -287,6 +287,32 @@ def test_feedback(served):
 
 
 @pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([True], (200, b"Feedback received? 1")),
+        ([False, ZeroDivisionError("a fault")], (500, b"An unexpected error occurred!")),
+    ],
+)
+def test_feedback_whose_decision_comes_late(found, expected, monkeypatch):
+    """It is looked for again, and the client is told, also of a fault."""
+    made, looks = hub(), iter([False, *found])
+
+    def feedback(*_, **__):
+        outcome = next(looks)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(made, "hears_late", True)
+    monkeypatch.setattr(made, "feedback", feedback)
+    routes = ClipperRoutes(made, metrics=Registry(random.Random(0)))
+    with listening(routes, max_body_bytes=1_000) as port:
+        body = json.dumps({"uid": 1, "input": [1], "label": 2})
+        status, _, answer = port.request("POST", "/sums/update", body)
+    assert (status, answer) == expected
+
+
+@pytest.mark.parametrize(
     ("body", "text"),
     [
         (b"{", b"Error parsing JSON: JSON parse error: "),

@@ -15,7 +15,7 @@ from serving.deployment.spawner_registry import SpawnerRegistry
 from serving.errors import InvalidSettings, NotReady
 from serving.model_spec import ModelSpec
 from serving.selection.application import Application
-from serving.selection.stores.redis_store import RedisStore
+from serving.selection.stores.redis_shared import RedisShared
 from serving.settings import ServingSettings
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
@@ -26,7 +26,7 @@ ECHO = ModelSpec(name="echo", version="1", kind="echo", path=None)
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """A load waits for a server that a busy machine keeps from answering."""
-    monkeypatch.setattr(bootstrap, "RedisStore", functools.partial(RedisStore, patience_s=5.0))
+    monkeypatch.setattr(bootstrap, "RedisShared", functools.partial(RedisShared, patience_s=5.0))
 
 
 @pytest.fixture(name="redis")
@@ -44,6 +44,7 @@ async def server(url, folder=None, **more):
         yield core
     finally:
         await core.engine.close()
+        await core.applications.finish_exchange()
         core.close()
 
 
@@ -116,7 +117,7 @@ async def test_a_change_needs_no_server_of_states(redis, tmp_path):
         await core.engine.apply(core.engine.settings.with_changes({"batching.max_size": 3}))
         await core.keep()
         core.applications.delete("app")
-        with pytest.raises(NotReady, match="cannot be written"):
+        with pytest.raises(NotReady, match="does not answer"):
             await core.keep()
     async with server(None, tmp_path) as core:
         assert core.engine.settings.batching.max_size == 3

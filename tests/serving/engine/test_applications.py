@@ -18,8 +18,9 @@ from serving.engine.applications import Applications
 from serving.errors import InvalidRequest, NotReady
 from serving.model_spec import ModelSpec
 from serving.selection.application import Application
+from serving.selection.feedback_exchange import FeedbackExchange
 from serving.selection.query_session import ALL_FAILED, NO_MODELS, TOO_LATE
-from serving.selection.stores.redis_store import RedisStore
+from serving.selection.stores.redis_shared import RedisShared
 from serving.selection.stores.state_store import MemoryStore
 from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
@@ -296,7 +297,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         tempfile.TemporaryDirectory() as name,
         contextlib.ExitStack() as again,
         running_redis(pathlib.Path(name)) as (process, url),
-        hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running,
+        hub(store=FeedbackExchange(RedisShared(url, patience_s=2.0))) as running,
     ):
         add(running, contexts="user", policy="exp3")
 
@@ -305,7 +306,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
             return lambda: learn(running, 7, 7, user=user, query_id=result.query_id)
 
         assert feedback("anna")()
-        running.do(running.store.flush)
+        running.call(running.store.sync(save=True))
         process.kill()
         process.wait(10)
         assert feedback("anna")()  # in memory
@@ -325,12 +326,11 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
             except NotReady:
                 assert time.monotonic() < end_s
                 time.sleep(0.05)
-        running.do(running.store.flush)
+        running.call(running.store.sync(save=True))
         for user in ("", "anna", "user 0"):
-            assert running.do(running.store.load, "app", user) is not None
+            assert running.do(running.store.load_now, "app", user) is not None
         assert running.do(running.hub.state_misses) == {"app": 5}
         running.do(running.hub.close)
     told = [record.message for record in caplog.records]
     assert told.count("states cannot be read; queries are decided without learned states") == 1
     assert told.count("states can be read again") == 1
-    assert told.count("states not written; they are kept for another try") == 1

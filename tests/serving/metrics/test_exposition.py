@@ -27,6 +27,7 @@ def text_of(counters, pool):
         queue_items=1,
         inflight_requests=2,
         replicas={"ready": 1},
+        node_replicas={"10.0.0.1": 3},
         cache_lookups={"hit": 0, "miss": 0, "shared": 0},
         cache_bytes=0,
     )
@@ -34,6 +35,7 @@ def text_of(counters, pool):
         kind="onnx",
         actions=pool.actions,
         replicas={"ready": 1},
+        node_replicas={"10.0.0.1": 3},
         replica_deaths=pool.replica_deaths,
         load_seconds=pool.load_s,
         overestimate_seconds=pool.over_s,
@@ -75,6 +77,7 @@ def test_what_a_pool_holds_is_shown():
     lines = text_of(counters, pool).splitlines()
     for line in (
         'luthier_pool_replicas{pool="onnx",state="ready"} 1.0',
+        'luthier_pool_node_replicas{node="10.0.0.1",pool="onnx"} 3.0',
         'luthier_pool_actions_total{action="load",outcome="ok",pool="onnx"} 1.0',
         'luthier_pool_load_seconds_bucket{le="0.1",pool="onnx"} 0.0',
         'luthier_pool_load_seconds_bucket{le="+Inf",pool="onnx"} 1.0',

@@ -11,7 +11,7 @@ from serving.scheduling.interface import (
     ActionType,
     RejectionReason,
     Submitted,
-    WorkerDown,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -136,11 +136,11 @@ def test_members_of_a_lost_batch_run_alone_once():
     bench.submit(2, 0.0)
     assert bench.batches(0.0) == [[1, 2]]
     first = bench.plan.actions[0].worker
-    bench.scheduler.on(WorkerDown(first, "killed"), 0.1)
+    bench.scheduler.on(WorkersDown((first,), "killed"), 0.1)
     assert bench.batches(0.1) == [[1], [2]]
     second = bench.plan.actions[0].worker
     assert second != first
-    bench.scheduler.on(WorkerDown(second, "out of memory"), 0.2)
+    bench.scheduler.on(WorkersDown((second,), "out of memory"), 0.2)
     assert bench.batches(0.2) == []
     assert [(r.id, r.reason, r.detail) for r in bench.plan.refusals] == [
         (1, RejectionReason.WORKER_LOST, "out of memory")
@@ -165,7 +165,7 @@ def test_a_request_that_ends_workers_takes_nobody_with_it():
         ids = [id_ for id_, _, _ in action.parts]
         if bad in ids:
             held.clear()
-            bench.scheduler.on(WorkerDown(worker, "crash"), now_s)
+            bench.scheduler.on(WorkersDown((worker,), "crash"), now_s)
             refused += [refusal.id for refusal in bench.scheduler.plan(now_s).refusals]
             worker += 1
             bench.up(worker, now_s)
@@ -185,10 +185,27 @@ def test_one_lost_worker_is_one_loss_however_many_parts_it_held():
     bench.batches(0.0)
     assert [action.worker for action in bench.plan.actions] == [1, 1]
     bench.scheduler._workers[2].draining = False
-    bench.scheduler.on(WorkerDown(1, "killed"), 0.1)
+    bench.scheduler.on(WorkersDown((1,), "killed"), 0.1)
     bench.batches(0.1)
     assert bench.plan.refusals == []
     assert [action.parts for action in bench.plan.actions] == [[(1, 0, 4)], [(1, 4, 8)]]
+
+
+def test_a_lost_machine_is_one_loss_for_a_request_on_two_of_its_workers():
+    """Both parts run again on the worker that is left."""
+    bench = Bench(workers=3, batching__max_size=4)
+    bench.scheduler._workers[3].draining = True
+    bench.submit(1, 0.0, items=8)
+    bench.batches(0.0)
+    assert sorted(action.worker for action in bench.plan.actions) == [1, 2]
+    bench.scheduler._workers[3].draining = False
+    bench.scheduler.on(WorkersDown((1, 2), "the machine is lost"), 0.1)
+    bench.batches(0.1)
+    assert bench.plan.refusals == []
+    assert [(action.worker, action.parts) for action in bench.plan.actions] == [
+        (3, [(1, 0, 4)]),
+        (3, [(1, 4, 8)]),
+    ]
 
 
 def test_memory_of_the_queue_is_bounded():
@@ -559,7 +576,7 @@ def test_flows_and_levels_survive_lost_workers_and_an_empty_queue():
     second = bench.ask("b", 2, priority=1)
     assert bench.batches(0.0) == [[first[0], second[0]], [first[1], second[1]]]
     (other,) = bench.ask("c")
-    bench.scheduler.on(WorkerDown(1, "killed"), 0.0)
+    bench.scheduler.on(WorkersDown((1,), "killed"), 0.0)
     bench.up(2, 0.0, slots=9)
     batches = bench.batches(0.0)
     assert sorted(itertools.chain(*batches)) == sorted([*first, *second, other])

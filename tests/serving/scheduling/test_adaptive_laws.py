@@ -18,8 +18,8 @@ from serving.scheduling.interface import (
     SettingsChanged,
     Submitted,
     WarmupMeasured,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -166,17 +166,20 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.up)
     @rule(data=st.data())
-    def worker_down(self, data) -> None:
-        worker = data.draw(st.sampled_from(sorted(self.up)))
+    def workers_down(self, data) -> None:
+        """One worker or several are lost at once: for a request it is one loss."""
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.up)), min_size=1, max_size=3))
         self.look()
-        self.up.discard(worker)
-        held = [action for action in self.actions.values() if action.worker == worker]
-        for action in held:
-            del self.actions[action.id]
-        running = next((action for action in held if action.kind is ActionType.INFER), None)
-        if running is not None:  # what is buffered behind it was not touched
-            self.suspect(running)
-        self.tell(WorkerDown(worker, "killed"))
+        running = []
+        for worker in gone:
+            self.up.discard(worker)
+            held = [action for action in self.actions.values() if action.worker == worker]
+            for action in held:
+                del self.actions[action.id]
+            # What is buffered behind the first was not touched.
+            running += [action for action in held if action.kind is ActionType.INFER][:1]
+        self.suspect(*running)
+        self.tell(WorkersDown(tuple(gone), "killed"))
 
     @precondition(lambda self: self.actions)
     @rule(data=st.data())
@@ -201,8 +204,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.suspect(action)
         self.tell(ActionResult(action.id, action.worker, False, None))
 
-    def suspect(self, action) -> None:
-        for request_id in {id_ for id_, _, _ in action.parts}:
+    def suspect(self, *actions) -> None:
+        for request_id in {id_ for action in actions for id_, _, _ in action.parts}:
             self.requests[request_id].losses += 1
 
     @precondition(lambda self: self.requests)

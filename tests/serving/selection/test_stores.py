@@ -4,60 +4,40 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import signal
 import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from serving.errors import InvalidSettings, NotReady
+from serving.errors import NotReady
 from serving.selection.application import Application
 from serving.selection.model_output import Label
 from serving.selection.policy import Decision, Query
 from serving.selection.query_session import Selector
-from serving.selection.stores.redis_store import RedisStore
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.selection.stores.write_behind import WriteBatch, WriteBehindStore
 from serving.selection.user_states import UserStates
-from tests.fakes.redis_server import running_redis
 from tests.fakes.selections import choice_of
 
 ROOT = pathlib.Path(__file__).parents[3]
-PATIENCE_S = 5.0
-"""Of stores whose server answers: longer than a busy machine keeps one from it."""
 
 
-@pytest.fixture
-def redis_url() -> Iterator[str]:
-    # A folder of a short name: the path of a socket may have 107 bytes.
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_redis(pathlib.Path(folder)) as (_, url),
-    ):
-        yield url
-
-
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite"])
 def opened(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> Iterator[Callable[[], StateStore]]:
     """Opens the store; again after it was closed, where it outlives its process."""
     made: list[StateStore] = []
     memory = MemoryStore()
-    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
 
     def open_() -> StateStore:
         store: StateStore = memory
         if request.param == "sqlite":
             store = SqliteStore(tmp_path / "states.sqlite", interval_s=0.01)
-        elif request.param == "redis":
-            store = RedisStore(url, interval_s=0.01, patience_s=PATIENCE_S)
         made.append(store)
         return store
 
@@ -264,108 +244,6 @@ def test_a_file_that_cannot_be_opened_is_said(tmp_path: pathlib.Path) -> None:
     (tmp_path / "text").write_text("this is no database, and long enough to be looked at" * 30)
     with pytest.raises(NotReady, match="file is not a database"):
         SqliteStore(tmp_path / "text")
-
-
-def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
-    """Loads fail plainly, saves are kept, and written when the server is back."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        with running_redis(folder) as (process, url):
-            store = RedisStore(url, interval_s=0.01, patience_s=PATIENCE_S)
-            store.save("app", {"u": "1"})
-            store.flush()
-            process.terminate()
-            process.wait(10)
-        with pytest.raises(NotReady, match="does not answer"):
-            store.load("app", "v")
-        store.save("app", {"v": "2"})
-        with pytest.raises(NotReady, match="cannot be written"):
-            store.flush()
-        assert store.load("app", "v") == "2"
-        with running_redis(folder):
-            for _ in range(200):
-                try:
-                    store.flush()
-                    found = users(store, "uv")
-                    break
-                except NotReady:
-                    time.sleep(0.02)
-            assert found == ["u", "v"]
-            store.close()
-            with_nothing_pending = RedisStore(url, patience_s=PATIENCE_S)
-            assert with_nothing_pending.load("app", "v") == "2"
-            with_nothing_pending.close()
-        with pytest.raises(NotReady, match="does not answer"):
-            RedisStore(url)
-
-
-def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
-    """Stopped with its connections open: the first load waits a moment, the others not; it is found again."""
-    with (
-        tempfile.TemporaryDirectory() as name,
-        running_redis(pathlib.Path(name)) as (process, url),
-    ):
-        store = RedisStore(url, interval_s=0.01)
-        try:
-            store.save("app", {"u": "1"})
-            store.flush()
-            process.send_signal(signal.SIGSTOP)
-            began_s = time.monotonic()
-            for _ in range(100):
-                with pytest.raises(NotReady, match=r"does not answer: no response within 0.1 s"):
-                    store.load("app", "u")
-            assert time.monotonic() - began_s < 1.0
-            process.send_signal(signal.SIGCONT)
-            while time.monotonic() < began_s + 20.0:
-                try:
-                    text = store.load("app", "u")
-                    break
-                except NotReady:
-                    time.sleep(0.02)
-            assert text == "1"
-        finally:
-            process.send_signal(signal.SIGCONT)
-            store.close()
-
-
-def test_an_address_that_is_none_is_refused() -> None:
-    """With what it should look like from redis-py; without the package, with how to get it."""
-    with pytest.raises(InvalidSettings, match=r"address 'nowhere'|luthier\[redis\]"):
-        RedisStore("nowhere")
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        ("redis://:secret@localhost/0", "set LUTHIER_STATE_STORE_PASSWORD"),
-        ("redis://localhost/0?password=secret", "set LUTHIER_STATE_STORE_PASSWORD"),
-        ("redis://localhost/0?colour=red", "colour"),
-        ("redis://[", "address"),
-    ],
-)
-def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> None:
-    """A password in it would be shown to whoever sees settings; it is in no error's text either."""
-    pytest.importorskip("redis", reason="the extra redis is not installed")
-    with pytest.raises(InvalidSettings, match=text) as refused:
-        RedisStore(address)
-    assert "secret" not in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_redis_server_may_ask_for_a_password() -> None:
-    """With it all is as without; none, or another one, is told at once."""
-    with (
-        tempfile.TemporaryDirectory() as name,
-        running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
-    ):
-        store = RedisStore(url, password="secret", patience_s=PATIENCE_S)
-        store.save("app", {"u": "1"})
-        store.flush()
-        assert store.load("app", "u") == "1"
-        store.close()
-        for password in (None, "other"):
-            with pytest.raises(NotReady, match="does not answer"):
-                RedisStore(url, password=password)
 
 
 class StoreAnywhere(WriteBehindStore):

@@ -8,7 +8,8 @@ import yaml
 from serving import __version__
 from serving.settings import ServingSettings, sources
 from tests.tuner.export.conftest import STUDY, of_model, own_model, texts_of, with_best
-from tuner.export import container, kubernetes
+from tuner.export import kubernetes
+from tuner.metrics import server_resources
 
 CONTAINERS = ("compose", "kubernetes", "kserve")
 TWO = with_best(replica__count=2, replica__cpu=0.5, replica__memory_mb=128)
@@ -58,7 +59,7 @@ def test_a_cache_and_a_large_runtime_are_memory(tmp_path):
     assert service(with_best(TWO, cache__capacity_mb=100))["mem_limit"] == "676m"
     card = own_model(tmp_path / "net.pt2", kind="torch")
     study = of_model(card, str(tmp_path / "net.pt2"), TWO)
-    more = container.RUNTIME_MB["torch"]
+    more = server_resources.RUNTIME_MB["torch"]
     assert service(study, card=card)["mem_limit"] == f"{576 + more}m"
 
 
@@ -72,7 +73,7 @@ def test_without_limits_of_the_study_memory_is_not_limited():
 
 @pytest.mark.parametrize("target", CONTAINERS)
 def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
-    """They hold the whole configuration, and replicas are processes."""
+    """They hold the whole configuration, and that the container is limited, not a replica."""
     if target == "compose":
         text = texts_of("compose", TWO)["best.yaml"]
     else:
@@ -80,7 +81,7 @@ def test_the_server_reads_the_settings_of_the_container(target, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
     read = sources.resolve(file=file, environment={})
-    assert read == ServingSettings().with_changes({**TWO.best, "replica.spawner": "process"})
+    assert read == ServingSettings().with_changes({**TWO.best, "replica.limits": "pod"})
 
 
 @pytest.mark.parametrize("target", CONTAINERS)
@@ -134,12 +135,30 @@ def test_a_configuration_for_a_gpu_gets_one(target):
 def test_it_is_said_what_one_container_cannot_hold(target):
     """Limits of the single replica are not enforced in it."""
     text = texts_of(target, TWO)[f"{target}.yaml"]
-    assert "# replica are not enforced in it" in text
+    assert "# a replica may use what another leaves. `tune confirm` measures" in text
     head = " ".join(text.replace("\n# ", " ").split())
     assert (
         "WARNING: in the study each of 2 replicas had 0.5 cores and 128 MiB; in this export they"
         in head
     )
+
+
+@pytest.mark.parametrize("target", CONTAINERS)
+def test_what_was_measured_as_a_whole_is_exported_without_a_warning(target):
+    """The sums are those under which the study measured."""
+    settings = {**TWO.settings, "target": {**TWO.settings.get("target", {}), "limits": "pod"}}
+    study = dataclasses.replace(TWO, settings=settings)
+    text = texts_of(target, study)[f"{target}.yaml"]
+    assert "# a replica may use what another leaves, as when it was measured." in text
+    assert "WARNING" not in text
+    measured = server_resources.needed_by(study.best, "onnx", cores=4)
+    memory, cpu = f"{measured.memory_mb}Mi", f"{round(1000 * measured.cpu)}m"
+    if target == "compose":
+        assert service(study)["mem_limit"] == f"{measured.memory_mb}m"
+        assert service(study)["cpus"] == measured.cpu
+    else:
+        limits = pod(target, study)["containers"][0]["resources"]["limits"]
+        assert limits == {"cpu": cpu, "memory": memory}
 
 
 def test_the_autoscaler_adds_pods_before_the_measured_load_is_reached():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import pathlib
 import statistics
 
 import pytest
 
 from tests.fakes import recorded
+from tests.fakes.benches import ToyBench
 from tuner.errors import InvalidTable
+from tuner.evaluation.evaluation import Evaluation
 from tuner.lab import prepared_table, replay
 from tuner.lab.replay_search import ReplaySpec
 from tuner.lab.tables import table_files
 from tuner.lab.tables.table_evaluator import Perturbations
 from tuner.sampling import registry
+from tuner.study import verification
 from tuner.values.configuration import Configuration
 
 pytestmark = pytest.mark.processes
@@ -101,3 +106,46 @@ def test_a_table_has_no_highest_rate() -> None:
 def test_a_table_with_one_launch_each_cannot_be_replayed() -> None:
     with pytest.raises(InvalidTable, match="fewer than two evaluations"):
         prepared_table.prepare_table(recorded.table(passes=1))
+
+
+def test_several_machines_take_a_share_of_the_time_and_agree_on_the_verdict() -> None:
+    """All trials end, in the order of their ends; rounds of the verdict are dealt out to the machines."""
+    order = ReplaySpec(
+        sampler="gp",
+        trials=12,
+        initial=4,
+        seeds=(0,),
+        nodes=3,
+        pairs=3,
+        studies_s=(math.inf,),
+        perturbations=Perturbations(node_sd=0.1),
+    )
+    run = replay.one_run(GROUND, order, 0)
+    again = replay.one_run(GROUND, order, 0)
+    assert (again.cells, again.seconds, again.studies) == (run.cells, run.seconds, run.studies)
+    alone = replay.one_run(GROUND, dataclasses.replace(order, nodes=1), 0)
+    assert run.cells[:3] == (GROUND.problem.default,) * 3
+    assert list(run.seconds) == sorted(run.seconds)
+    assert run.seconds[-1] < 0.7 * alone.seconds[-1]
+    assert run.studies[0].outcome in {"better", "worse", "equal", "no difference shown"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_each_machine_alternates_the_order_of_its_rounds(count: int) -> None:
+    """Every other machine begins reversed; evaluations come in the order that is asked for."""
+    arms = ("default", "best")
+    orders: list[list[str]] = [[] for _ in range(count)]
+
+    def source(place: int) -> verification.MeasuresRounds:
+        def evaluate(role: str) -> Evaluation:
+            orders[place].append(role)
+            return ToyBench().evaluate(Configuration({"replica.count": 1}))
+
+        return verification.SequentialRounds(evaluate, {role: role for role in arms})
+
+    dealt = replay.DealtRounds([source(place) for place in range(count)])
+    for asked in [arms, arms[::-1]] * 3:
+        assert tuple(role for role, _ in dealt.round(asked)) == asked
+    for place, order in enumerate(orders):
+        first = arms if place % 2 == 0 else arms[::-1]
+        assert order == list(verification.order(first, len(order) // len(arms)))

@@ -53,6 +53,7 @@ def test_what_the_server_writes_is_read() -> None:
         queue_items=0,
         inflight_requests=0,
         replicas={},
+        node_replicas={},
         cache_lookups={},
         cache_bytes=0,
     )
@@ -60,6 +61,7 @@ def test_what_the_server_writes_is_read() -> None:
         kind="onnx",
         actions=pool.actions,
         replicas={"ready": 1},
+        node_replicas={},
         replica_deaths={},
         load_seconds=pool.load_s,
         overestimate_seconds=pool.over_s,

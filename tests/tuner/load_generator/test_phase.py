@@ -45,19 +45,25 @@ def test_a_slow_server_is_measured_until_it_has_answered_enough():
     def phase(finished):
         found = Phase(PhasePlan(host="h", port=1, concurrency=20, seconds=0.6, answers=80))
         found.advance(0.5, sent=50, finished=30, min_round_trips=3)
-        found.advance(1.11, sent=finished + 20, finished=finished, min_round_trips=4)
+        found.advance(1.09, sent=finished + 20, finished=finished, min_round_trips=4)
         return found
 
-    assert phase(110).measured_end_s == pytest.approx(1.1)
+    quick = phase(110)
+    assert quick.next_s == pytest.approx(1.1)
+    quick.advance(1.12, sent=140, finished=120, min_round_trips=5)
+    assert quick.measured_end_s == pytest.approx(1.1)
     slow = phase(60)
     assert slow.measured_end_s is None
     slow.advance(2.34, sent=129, finished=109, min_round_trips=6)
     assert slow.measured_end_s is None
     slow.advance(2.37, sent=130, finished=110, min_round_trips=6)
-    assert slow.measured_end_s == pytest.approx(2.3)
+    assert slow.measured_end_s is None
+    assert slow.next_s == pytest.approx(2.4)
+    slow.advance(2.41, sent=131, finished=111, min_round_trips=6)
+    assert slow.measured_end_s == pytest.approx(2.4)
     stuck = phase(60)
     stuck.advance(10.6, sent=81, finished=61, min_round_trips=3)
-    assert stuck.measured_end_s == pytest.approx(10.6)
+    assert stuck.measured_end_s == pytest.approx(10.5)
 
 
 def test_a_counted_phase_counts_after_the_warmup():

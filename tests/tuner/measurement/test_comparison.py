@@ -100,7 +100,7 @@ def test_another_day_is_less_certain(ratio, below, above):
 )
 def test_a_span_begins_with_the_smaller_change(ends, said):
     """Of a gain, its least is said first."""
-    assert comparison._span(Interval(low=ends[0], high=ends[1])) == said
+    assert comparison.span_in_words(Interval(low=ends[0], high=ends[1])) == said
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_span_begins_with_the_smaller_change(ends, said):
 )
 def test_changes_are_rounded_to_what_they_tell(ratio, said):
     """Percent up to a few times, then times."""
-    assert comparison._change(ratio) == said
+    assert comparison.change_in_words(ratio) == said
 
 
 def test_equal_measurements_show_no_difference(measured):

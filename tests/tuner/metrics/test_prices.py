@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes import studies
 from tuner.errors import UsageError
 from tuner.metrics import prices
+from tuner.metrics.server_resources import needed_by
 from tuner.values.configuration import Configuration
 from tuner.values.measurement import HostNoise, Measurement
 
@@ -42,6 +43,17 @@ def test_what_is_reserved_is_paid_for_while_it_idles() -> None:
     assert cost.cpu_s == pytest.approx(1.0)
     assert cost.memory_mib_s == pytest.approx(512.0)
     assert cost.price == pytest.approx(1.0 + 0.5 / 8), "core-seconds, a GiB-second as an eighth"
+
+
+def test_a_server_that_is_limited_as_a_whole_is_held_as_a_whole() -> None:
+    """The gateway's share of a pod is paid for like that of its replicas."""
+    configuration = Configuration({"replica.cpu": 0.5, "replica.memory_mb": 256})
+    whole = needed_by(configuration, "onnx", cores=4)
+    held = prices.allocated_by(configuration, cores=4, whole=whole)
+    assert (held.cores, held.memory_mib) == (1.5, 256 + 256 + 64)
+    unlimited = Configuration({"replica.count": 2})
+    found = needed_by(unlimited, "onnx", cores=4)
+    assert prices.allocated_by(unlimited, cores=4, whole=found).memory_mib == 0.0
 
 
 def test_without_a_limit_what_was_used_counts() -> None:

@@ -102,6 +102,18 @@ def test_columns_hold_every_trial_that_can_be_placed() -> None:
     assert gather(trials[4:], CUBE, number=5, maximise=False).is_blank
 
 
+def test_disregarded_trials_teach_nothing() -> None:
+    trials = [
+        trial(0, a=1, value=20.0),
+        trial(1, a=1, state=TrialState.PRUNED, outcome=LOST),
+        trial(2, a=9, state=TrialState.PRUNED, outcome=LOST),
+    ]
+    history = gather(trials, CUBE, number=None, maximise=False, disregarded=[1, 2])
+    assert [one["a"] for one in history.configurations] == [1]
+    assert not history.lost_configurations
+    assert history.seen == set(history.configurations)
+
+
 @pytest.mark.parametrize("maximise", [False, True])
 @pytest.mark.parametrize("values", [[5.0, 50.0], [5.0, -1.0]], ids=["log", "raw"])
 def test_targets_are_minimised_and_come_back_as_values(values: list[float], maximise: bool) -> None:

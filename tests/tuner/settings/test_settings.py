@@ -71,6 +71,17 @@ def test_wrong_durations(text: str) -> None:
         ),
         (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "add --slo-ms"),
         (MeasurementSettings, {"objective": "goodput"}, "add --slo-ms"),
+        (TargetSettings, {"model": "echo", "concurrency": 1, "limits": "both"}, "--limits both"),
+        (
+            TargetSettings,
+            {"model": "echo", "concurrency": 1, "limits": "pod", "spawner": "docker"},
+            "--limits pod: only Luthier's server of one model, with replicas as processes",
+        ),
+        (
+            TargetSettings,
+            {"model": "echo", "concurrency": 1, "limits": "pod", "engine": "command:x"},
+            "an engine file limits the whole server of another engine",
+        ),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
         (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
     ],
@@ -109,6 +120,11 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
         ({"rate": 9.0}, {"objective": "throughput"}, "fixed by the rate of an open loop"),
         ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "fixed by the rate"),
         ({"rate": 9.0}, {"objective": "rate", "slo_ms": 5.0}, "--rate 9: --find-rate searches for"),
+        (
+            {"concurrency": 2},
+            {"load_clients": 3},
+            "--load-clients 3: expected at most one for each of the 2",
+        ),
     ],
 )
 def test_a_load_without_sense_is_refused(

@@ -9,6 +9,7 @@ import pathlib
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -152,6 +153,18 @@ def test_a_study_has_one_owner(folder: RunFolder) -> None:
         pytest.fail("a second holder was let in")
     with folder.hold_lock():
         pass
+
+
+def test_a_lock_that_is_held_for_a_moment_can_be_waited_for(folder: RunFolder) -> None:
+    """Until it is free, and no longer than was said."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(folder.hold_lock())
+        with pytest.raises(StudyBusy), folder.hold_lock(wait_s=0.06):
+            pytest.fail("a second holder was let in")
+        timer = threading.Timer(0.1, held.close)
+        timer.start()
+        with folder.hold_lock(wait_s=30.0):
+            timer.join()
 
 
 def test_an_error_of_the_study_is_not_one_of_its_lock(folder: RunFolder) -> None:

@@ -162,8 +162,7 @@ def test_names_are_taken_once_and_unknown_ones_are_said(tmp_path: pathlib.Path) 
         StudyStore.open_study("t", database=tmp_path / "study.db", url=url)
     with pytest.raises(UnknownStudy):
         StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
-    study_store.delete("s", url=url)
-    study_store.delete("s", url=url)
+    StudyStore.open_study("s", database=tmp_path, url=url).delete()
     created(tmp_path, url)
 
 

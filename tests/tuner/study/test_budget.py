@@ -89,6 +89,30 @@ def test_the_final_selection_leaves_time_for_the_least_pairs(left_s: float, fina
         assert not rounds or budget.pairs_in(then_s) >= MIN_PAIRS
 
 
+@given(
+    at_once=st.integers(1, 9),
+    left_s=st.floats(0, 1e3),
+    pairs=st.integers(2, 40),
+    arms=st.integers(2, 3),
+)
+def test_several_machines_measure_rounds_at_once(
+    at_once: int, left_s: float, pairs: int, arms: int
+) -> None:
+    """As many rounds as there are machines take the time of one; starts take what they take."""
+    for one in (BUDGET, CUT):
+        alone = dataclasses.replace(one, pairs=pairs)
+        several = dataclasses.replace(alone, at_once=at_once)
+        assert several.rounds_s(at_once * pairs, arms) == alone.rounds_s(pairs, arms)
+        assert several.rounds_s(1, arms) == alone.rounds_s(1, arms)
+        started_s = alone.verification_s() - alone.rounds_s(pairs, 2) - alone.rounds_s(4, 3)
+        assert several.verification_s() == pytest.approx(
+            several.rounds_s(pairs, 2) + several.rounds_s(4, 3) + started_s
+        )
+        assert several.pairs_in(left_s) == max(2, min(pairs, at_once * alone.pairs_alone(left_s)))
+        fits = several.pairs_alone(left_s)
+        assert several.rounds_s(fits, 2) <= left_s + 1e-9
+
+
 @given(left_s=st.floats(-100, 1e4))
 def test_pairs_are_at_least_two_and_at_most_those_asked_for(left_s: float) -> None:
     """Little time means few pairs, never fewer than an interval needs."""

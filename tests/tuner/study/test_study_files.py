@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
 import pytest
 
+from serving.spawners.process.spawner import OF_POD
 from tests.fakes import benches, searches, studies
 from tuner.errors import UsageError
 from tuner.store.run_folder import RunFolder
@@ -14,6 +16,8 @@ from tuner.store.study_store import StudyStore
 from tuner.study import study_files
 from tuner.study.search import Search
 from tuner.values.configuration import Configuration
+from tuner.values.confirmation import Confirmation
+from tuner.values.interval import Interval
 from tuner.values.round_evaluation import FailureCount, RoundEvaluation
 from tuner.values.study_record import StudyRecord
 from tuner.values.trial import OK, Outcome
@@ -112,3 +116,44 @@ def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Sea
     other = benches.arena(benches.SPACE.replace("[1, 2, 3, 4]", "[1, 2]"))
     with pytest.raises(UsageError, match=r"replica\.count over \[1, 2, 3, 4\]"):
         study_files.check_same_space(store, other)
+
+
+def test_other_limits_are_another_study(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """What was measured as a whole server does not go on with limits of each replica, nor without."""
+    folder, _, _ = searched
+    folder.write_json("environment.json", {"limits": OF_POD})
+    study_files.check_same_limits(folder, OF_POD)
+    for now in ("enforced", "not enforced: v1: no rights"):
+        with pytest.raises(UsageError, match=f"limits {OF_POD}, but here they are {now}"):
+            study_files.check_same_limits(folder, now)
+    folder.write_json("environment.json", {"limits": "not enforced: one reason"})
+    study_files.check_same_limits(folder, "not enforced: another")
+    folder.write_json("environment.json", {})
+    study_files.check_same_limits(folder, "enforced")
+
+
+def test_confirmations_are_kept_in_order(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """Each is added to those before, and comes back as it was."""
+    folder, _, _ = searched
+    assert study_files.confirmations_of(folder) == ()
+    first = Confirmation(
+        where="http://127.0.0.1:8000",
+        measured_at=1.5,
+        configuration=Configuration({"replica.count": 2}),
+        objective="mean",
+        outcome="same",
+        ratio=1.01,
+        interval=Interval(low=0.98, high=1.04),
+        margin=0.1,
+        evaluations=(RoundEvaluation(role="export", outcome=DIED, measurement=None),),
+        checked=("replica.count",),
+        unchecked=("the limits of its container",),
+        text="As in the study.",
+    )
+    second = dataclasses.replace(first, outcome="worse", trial=3)
+    for one in (first, second):
+        study_files.add_confirmation(folder, one)
+    assert read(folder).confirmations == (first, second)
+    folder.write_json(study_files.CONFIRMATIONS_FILE, {"confirmations": [{"where": 1, "other": 2}]})
+    with pytest.raises(UsageError, match=r"confirmations\.json is broken"):
+        read(folder)

@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         options.add_value(parser, flag, "FILE", told, parse=pathlib.Path)
     options.add_group(parser, "target", only=LOAD)
-    options.add_group(parser, "measurement", only=["objective", "seconds", "timeout_s"])
+    options.add_group(
+        parser, "measurement", only=["objective", "seconds", "timeout_s", "load_clients"]
+    )
     options.add_group(parser, "store", only=["runs_dir"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,9 @@ import rich.text
 from tuner.cli.commands import CommandResult, options, table
 from tuner.cli.commands.study import finite
 from tuner.errors import UsageError
-from tuner.lab import doctor, noise_measurement
+from tuner.lab import doctor, fleet_check, noise_measurement
 from tuner.lab.doctor import Finding
+from tuner.lab.fleet_check import FleetCheck
 from tuner.lab.noise_analysis import NoiseMeasurement
 from tuner.report import formatting
 from tuner.settings.measurement import MeasurementSettings
@@ -70,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dead servers, without measuring; default: only check",
     )
     _add_noise_arguments(parser)
+    told = (
+        "check these machines of a Ray cluster, as for a study's --workers: what each can do, whether "
+        "they are alike, and how much their speeds differ (docs/machines.md); default: this machine"
+    )
+    options.add_value(parser, "--workers", "N", told)
     options.add_group(parser, "target", only=DECLARED)
     for group, names in ONLY_NOISE_MEASUREMENT.items():
         options.add_group(parser, group, only=names)
@@ -105,6 +112,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         raise UsageError(f"--evaluations {evaluations}: expected 0, or a whole number from 2")
     if arguments.clean:
         return _clean()
+    if arguments.workers is not None:
+        return _check_machines(arguments, evaluations, terminal)
     if evaluations and order is None:
         is_trusted = hasattr(arguments, "trust")
         # Report a wrong name before all checks.
@@ -122,6 +131,45 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     return CommandResult(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
 
 
+def _check_machines(
+    arguments: argparse.Namespace, evaluations: int, terminal: Terminal
+) -> CommandResult:
+    with resumable(None):
+        target = options.group_of(arguments, TargetSettings)
+        found = fleet_check.check(
+            arguments.workers, target, evaluations=evaluations, terminal=terminal
+        )
+    return CommandResult(
+        text=machines_text(found, target.model),
+        data=finite(to_plain(found)),
+        exit_code=1 if found.is_wrong else 0,
+    )
+
+
+def machines_text(found: FleetCheck, model: str) -> rich.console.RenderableType:
+    """Return the check of several machines for a terminal."""
+    made = table("machine", "cores", "MiB", f"mean ms of {model}", "over the mean of all")
+    for node in found.nodes:
+        mean_ms = statistics.mean(node.means_ms) if node.means_ms else None
+        over = "–"
+        if node.ratio is not None and node.interval is not None:
+            over = formatting.ratio(node.ratio, node.interval)
+        row = (node.name, f"{node.cores}", f"{node.memory_mb:,}", formatting.number(mean_ms), over)
+        made.add_row(*row)
+    parts: list[rich.console.RenderableType] = [made, ""]
+    told: dict[Finding, list[str]] = {}
+    for node in found.nodes:
+        for one in node.shortcomings:
+            told.setdefault(one, []).append(node.name)
+    for one, names in told.items():
+        where = "all machines" if len(names) == len(found.nodes) else ", ".join(names)
+        parts.append(_line(dataclasses.replace(one, text=f"{one.text} ({where})")))
+    alike = Finding("alike", "ok", "trials on these machines can be compared")
+    if found.difference is not None:
+        alike = Finding("alike", "wrong", found.difference)
+    return rich.console.Group(*parts, _line(alike))
+
+
 def _short(
     arguments: argparse.Namespace, evaluations: int, terminal: Terminal, data: dict[str, object]
 ) -> list[rich.console.RenderableType]:
@@ -134,6 +182,8 @@ def _short(
 
 
 def _order(arguments: argparse.Namespace) -> noise_measurement.NoiseMeasurementSpec:
+    if arguments.workers is not None:
+        raise UsageError("--workers and --noise: choose one; --noise measures this machine")
     if arguments.clean:
         raise UsageError("--clean and --noise: choose one; --clean does not measure")
     given = {name: getattr(arguments, name) for name in ("configurations", "evaluations")}

@@ -22,7 +22,7 @@ from tuner.evaluation import request_source
 from tuner.evaluation.open_loop import make_open_loop_plan
 from tuner.launching import machine, readiness
 from tuner.load_generator import oip_body, payloads
-from tuner.load_generator.client_process import LoadGenerator
+from tuner.load_generator.client_group import make_load_generator
 from tuner.load_generator.endpoint import Endpoint, parse_header, parse_url
 from tuner.load_generator.payload_files import MAX_BYTES
 from tuner.load_generator.payloads import Payloads
@@ -59,21 +59,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_group(
         parser,
         "measurement",
-        only=["requests", "seconds", "warmup_s", "timeout_s"],
+        only=["requests", "seconds", "warmup_s", "timeout_s", "load_clients"],
         instead={"seconds": 2},
     )
+    told = "deadline of each request (ms), for goodput, the responses within it; default: none"
+    options.add_value(parser, "--slo-ms", "MS", told, parse=float)
+    told = "seed of the arrivals of an open loop (poisson, burst); default 0"
+    options.add_value(parser, "--seed", "S", told, parse=_parse_seed, default=0)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
     """Run the command."""
     settings = options.group_of(arguments, MeasurementSettings)
     asked = _target_settings(arguments)
-    load = make_open_loop_plan(asked)
+    load = make_open_loop_plan(asked, seed=arguments.seed)
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
     sent = _payloads(target, asked, arguments.header)
-    with resumable(None), LoadGenerator() as generator:
+    with resumable(None), make_load_generator(settings.load_clients) as generator:
         where = f"{target.host}:{target.port}{sent.path}"
         terminal.say(f"{sent.method} {where}: {sent.description}")
         generator.set_payloads(sent)
@@ -82,6 +86,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
         result = generator.run(plan)
         after = host.read()
     return _make_result(result, before, after, plan, settings, sent)
+
+
+def _parse_seed(text: str) -> int:
+    seed = int(text)
+    if seed < 0:
+        raise ValueError(f"{text!r}: expected a whole number from 0")
+    return seed
 
 
 def _target_settings(arguments: argparse.Namespace) -> TargetSettings:
@@ -191,16 +202,19 @@ def _make_result(
         most_error_share=1.0,
         why_failed=result.why_failed,
         client_batch=sent.client_batch,
+        deadline_ms=settings.slo_ms,
         rate_per_s=plan.rate_per_s,
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
-    notes = list(warnings_of(measurement, cores=machine.read().cores))
+    notes = list(
+        warnings_of(measurement, cores=machine.read().cores, load_clients=settings.load_clients)
+    )
     if not measurement.has_p99:
         notes.append(f"no p99: {tail_latency.too_few(measurement)}")
-    is_served = not result.fell_behind
+    problems = []
     if result.fell_behind:
-        notes.append(
+        problems.append(
             f"the server fell behind by {formatting.percent(result.fell_behind)} of the "
             "requests that were due: it is overloaded, and latencies grow with the "
             "measured time"
@@ -210,18 +224,23 @@ def _make_result(
     if measurement.errors:
         finished = measurement.requests + measurement.errors
         share = measurement.errors / finished
-        notes.append(_failure_text(result, measurement.errors, finished, is_open=is_open))
+        failures = _failure_text(result, measurement.errors, finished, is_open=is_open)
         if share > MAX_ERROR_SHARE:
-            is_served = False
-            notes.append(
+            problems.append(failures)
+            problems.append(
                 f"more than {formatting.percent(MAX_ERROR_SHARE)} of the requests failed: "
                 "errors are often faster than responses, so the other figures mean little"
             )
+        else:
+            notes.append(failures)
+    notes += problems
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
     return CommandResult(
-        text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1
+        text=text,
+        data={**_data(measurement, plan, notes), "slo_ms": settings.slo_ms, "problems": problems},
+        exit_code=1 if problems else 0,
     )
 
 
@@ -256,6 +275,9 @@ def _table(measurement: Measurement) -> rich.table.Table:
         "p95 - p5", f"{formatting.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
     )
     made.add_row("throughput", f"{formatting.number(measurement.throughput_per_s)} requests/s", "")
+    if measurement.goodput is not None:
+        told = f"95 % interval {formatting.interval(measurement.goodput_interval)}"
+        made.add_row("goodput", f"{formatting.number(measurement.goodput)} requests/s", told)
     if measurement.client_batch > 1:
         made.add_row("", f"{formatting.number(measurement.items_per_s)} items/s", "")
         made.add_row("per item", f"{formatting.number(measurement.time_per_item_ms)} ms", "")
@@ -268,6 +290,7 @@ def _data(measurement: Measurement, plan: PhasePlan, notes: list[str]) -> dict[s
     return {
         "concurrency": plan.concurrency,
         "arrivals": None if plan.rate_per_s is None else plan.spread,
+        "seed": plan.seed,
         **measurement.as_json(),
         "p99_ms": measurement.p99_ms if measurement.has_p99 else None,
         "items_per_s": measurement.items_per_s,

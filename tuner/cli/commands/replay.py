@@ -73,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parse=int,
         default=0,
     )
+    told = "machines that evaluate at once; default 1"
+    options.add_value(parser, "--nodes", "N", told, parse=int, default=1)
     laid = parser.add_argument_group("perturbations of the table")
     options.add_value(
         laid,
@@ -80,6 +82,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SD",
         "multiply each evaluation by random noise with this standard deviation, 0.05 for "
         "5 %; default 0",
+        parse=float,
+        default=0.0,
+    )
+    options.add_value(
+        laid,
+        "--node-sd",
+        "SD",
+        "let machines differ lastingly with this standard deviation, 0.05 for 5 %; default 0",
         parse=float,
         default=0.0,
     )
@@ -170,6 +180,8 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
     if arguments.pairs < 0 or arguments.pairs == 1:
         raise UsageError(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
     check_range("--noise", arguments.noise, "a share from 0 to 1, as 0.05", low=0, high=1)
+    check_range("--nodes", arguments.nodes, "a whole number from 1", low=1)
+    check_range("--node-sd", arguments.node_sd, "a share from 0 to 1, as 0.05", low=0, high=1)
     return replay_search.ReplaySpec(
         sampler=arguments.sampler,
         trials=arguments.trials,
@@ -178,7 +190,9 @@ def _order(arguments: argparse.Namespace) -> replay_search.ReplaySpec:
         guess=arguments.prediction,
         pairs=arguments.pairs,
         studies_s=(math.inf,) if arguments.pairs else (),
+        nodes=arguments.nodes,
         perturbations=Perturbations(
+            node_sd=arguments.node_sd,
             noise_sd=arguments.noise,
             is_null=arguments.null,
             injects_oom=arguments.inject_oom,

@@ -26,6 +26,7 @@ from tuner.study.study import StudyResult
 from tuner.values.plain import to_plain
 from tuner.values.study_record import StudyRecord
 
+OF_WHOLE_SERVERS = ("kubernetes", "kserve", "compose")
 OF_THE_RECORD = (
     *("model", "engine", "concurrency", "rate_per_s", "offered_per_s", "arrivals", "client_batch"),
     *("sampler", "objective"),
@@ -48,6 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "find the configuration with the highest open-loop rate that keeps --slo-ms, "
         "with up to eight rates per evaluation; same as --objective rate; default: no",
     )
+    options.add_value(
+        parser,
+        "--for",
+        "SYSTEM",
+        "measure the server as this system limits it, as a whole: kubernetes, kserve or compose; "
+        "same as --limits pod; default: each replica is limited",
+        choices=OF_WHOLE_SERVERS,
+    )
     told = "delete an existing study of the same name first; default: refuse"
     options.add_flag(parser, "--overwrite", told)
 
@@ -61,6 +70,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> CommandResult:
                 "is not allowed; give one of the two"
             )
         arguments.objective = RATE
+    if getattr(arguments, "for") is not None:
+        if getattr(arguments, "limits", "pod") != "pod":
+            raise UsageError(
+                f"--for {getattr(arguments, 'for')}: limits the whole server, so --limits "
+                f"{arguments.limits} is not allowed; give one of the two"
+            )
+        arguments.limits = "pod"
     given: int | tuple[int, ...] | None = getattr(arguments, "concurrency", None)
     loads = given if isinstance(given, tuple) else ()
     if loads:
@@ -156,6 +172,7 @@ def as_json(
         "headline": headline.headline(record),
         "verdict": finite(to_plain(record.verdict)),
         "open_loop": finite(to_plain(record.open_loop)),
+        "confirmations": finite(to_plain(record.confirmations)),
         "failure_counts": to_plain(record.failure_counts),
         "notes": [*study_notes.warnings(record), *study_notes.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},

@@ -28,8 +28,8 @@ from serving.scheduling.interface import (
     RejectionReason,
     Scheduler,
     Submitted,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.values import ModelId, StageTimes
@@ -250,7 +250,7 @@ class EmulatedPool:
             worker.is_up = worker.is_draining = False
             worker.life += 1
             worker.held.clear()
-            self._report(WorkerDown(worker.number, "killed"), now_s)
+            self._report(WorkersDown((worker.number,), "killed"), now_s)
         elif fault.kind == "returns" and not worker.is_up:
             worker.is_up = True
             worker.free_s = dict.fromkeys(worker.free_s, now_s)

@@ -46,6 +46,8 @@ class Perturbations:
     noise_sd: float = 0.0
     is_null: bool = False
     injects_oom: bool = False
+    node_sd: float = 0.0
+    """Sd of the logarithm of machines' lasting speeds, if there are several."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,9 @@ class TableEvaluator:
     with_oom: frozenset[Configuration] = frozenset()
     stands_for_all: Configuration | None = None
     """Candidate whose evaluations every candidate has, so that all are equal."""
+    node: str = ""
+    slowness: float = 0.0
+    """Logarithm of how much slower than others this machine is."""
     seconds: float = 0.0
     """Time since the replay began."""
     _offset_s: float = dataclasses.field(init=False)
@@ -116,7 +121,8 @@ class TableEvaluator:
                 )
             else:
                 self.wait(template.loaded_s)
-            return _failed(configuration, outcome, template.startup_s, started_at)
+            failed = _failed(configuration, outcome, template.startup_s, started_at)
+            return dataclasses.replace(failed, node=self.node)
         played, repeats, begun_s = self._play(template, configuration, race), 0, self.seconds
         self.wait(played.loaded_s)
         while repeats < MAX_REPEATS and self._must_repeat(played):
@@ -135,6 +141,7 @@ class TableEvaluator:
             startup_s=template.startup_s,
             loaded_s=self.seconds - begun_s,
             started_at=started_at,
+            node=self.node,
         )
 
     def rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> InterleavedReplay:
@@ -182,12 +189,13 @@ class TableEvaluator:
     ) -> RecordedEvaluation:
         """Return a recorded evaluation as if it had been measured at these steps of the course."""
         course, was = self.course, self.course.by_evaluation[template.number]
-        usual = noise + self.corrections.get(self.stands_for_all or configuration, 0.0)
+        usual = noise + self.slowness
+        usual += self.corrections.get(self.stands_for_all or configuration, 0.0)
         rate = _rate(template)
         chance = chance_sd(template) / math.sqrt(max(1.0, rate * STEP_S))
         mean = course.mean[steps] - was.mean + chance * self.rng.normal(size=len(steps))
         tail = course.tail[steps] - was.tail
-        cpu = float(np.mean(course.cpu[steps])) - was.cpu
+        cpu = float(np.mean(course.cpu[steps])) - was.cpu + self.slowness
         blocks = _blocks(
             template,
             np.exp(mean + usual),

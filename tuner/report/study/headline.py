@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import pathlib
 import statistics
@@ -108,6 +109,15 @@ def advice(study: StudyRecord) -> tuple[str, ...]:
     """Return a finished study's reason for its recommendation, unless the default is best."""
     found = advise(study) if study.is_finished else None
     return () if found is None or study.best == study.default else (found.reason,)
+
+
+def confirmations(study: StudyRecord) -> tuple[str, ...]:
+    """Return how exports did where they ran, a line for each, newest first."""
+    return tuple(
+        f"{dt.datetime.fromtimestamp(one.measured_at, tz=dt.UTC):%Y-%m-%d %H:%M} UTC, {one.where}: "
+        f"{one.text} Not checked: {'; '.join(one.unchecked)}."
+        for one in reversed(study.confirmations)
+    )
 
 
 def to_try(study: StudyRecord) -> str | None:

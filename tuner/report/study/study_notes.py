@@ -30,6 +30,7 @@ PLAIN = (
     "answers checked",
     "the budget of",
     "ended early after",
+    "limits: of the whole server",
     "accelerator.clock_mhz left out",
     "accelerator.share left out",
     "energy counts",

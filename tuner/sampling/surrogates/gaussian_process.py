@@ -5,7 +5,7 @@
 
 - guess is an optional prediction; b0 and b1 are integrated out under normal priors (Rasmussen and
   Williams, Gaussian Processes for Machine Learning, equation 2.40 with finite B).
-- drift is the machine's speed, two Ornstein-Uhlenbeck processes in time (`machine_speed`) beside a
+- drift is the machines' speed, Ornstein-Uhlenbeck processes in time (`machine_speed`) beside a
   given covariance, and is left out of predictions.
 - rough(x), a second Matern-5/2 with fixed short length and variance, models steps.
 - Length scales, variance, noise and the scales of drift maximise the log posterior (L-BFGS, gradient
@@ -91,7 +91,7 @@ class GaussianProcess:
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of machine drift
-    _slow: Array | None  # (n, n) the part of it that lasts for minutes, as far as it is learned
+    _slow: Array | None  # (n, n) the part of it that lasts for minutes or more, as it is learned
     _next: Array  # (n,) covariance of the next evaluation's drift with that of each target
     rough: float
     kernel: Kernel
@@ -151,19 +151,22 @@ class GaussianProcess:
         variance = self._drift_sd**2 - self._factor**2 * float(reduced @ reduced)
         return -(self._factor**2) * (reduced @ at.reduced), max(0.0, variance)
 
-    def expecting(self, pending: Array) -> GaussianProcess:
-        """Return a process without a guess as if running trials (p, d) had their predicted means.
+    def expecting(self, pending: Array, prior_mean: Array | None = None) -> GaussianProcess:
+        """Return the process as if running trials (p, d) had their predicted means.
 
         This is the "kriging believer" (Ginsbourger et al., 2010).
         """
         if not len(pending):
             return self
-        assert self.prior_mean is None, "nothing is guessed of them"
-        cross = self._prior(pending, None, self.vectors, None)
+        standard = self._standard(prior_mean)
+        cross = self._prior(pending, standard, self.vectors, self.prior_mean)
         pending_share = (self.told_sd / self._own_sd) ** 2
         return dataclasses.replace(
             self,
             vectors=np.vstack([self.vectors, pending]),
+            prior_mean=None
+            if self.prior_mean is None or standard is None
+            else np.concatenate([self.prior_mean, standard]),
             _residuals=np.concatenate([self._residuals, cross @ self._pull]),
             _shares=np.concatenate([self._shares, np.full(len(pending), pending_share)]),
             _drift=None if self._drift is None else np.pad(self._drift, (0, len(pending))),
@@ -172,13 +175,31 @@ class GaussianProcess:
         ).condition()
 
     def drift(self) -> tuple[Array, Array]:
-        """Return each target's drift over minutes (n,) and its error (n,), in units of the targets."""
+        """Return each target's lasting drift (n,) and its error (n,), in units of the targets.
+
+        It is that over minutes and, with several machines, also their own.
+        """
         drift = self._drift if self._slow is None else self._slow
         if drift is None:
             return np.zeros(len(self._pull)), np.zeros(len(self._pull))
         mean = drift @ self._pull
         variance = np.diag(drift) - (self._reduce(drift) ** 2).sum(axis=0)
         return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
+
+    def node_speeds(self, nodes: Positions) -> tuple[Array, Array]:
+        """Return the machines' lasting speeds (k,), and their covariance (k, k), in units of the targets.
+
+        Args:
+            nodes: (n,) number below k of each target's machine, or -1.
+        """
+        count = int(nodes.max()) + 1
+        if not self.hyperparameters.has_nodes:
+            return np.zeros(count), np.zeros((count, count))
+        variance = math.exp(2 * self.hyperparameters.drift[-2])
+        cross = variance * (nodes[None, :] == np.arange(count)[:, None])
+        reduced = self._reduce(cross.T)
+        left = variance * np.eye(count) - reduced.T @ reduced
+        return self._factor * (cross @ self._pull), self._factor**2 * left
 
     @property
     def log_density(self) -> float:
@@ -277,7 +298,9 @@ def fit(
     variance: float = 1.0,
     drift: Array | None = None,
     at_s: Array | None = None,
+    nodes: Positions | None = None,
     drift_sd: float = 0.0,
+    node_sd: float = 0.0,
     rough_sd: float = 0.0,
 ) -> GaussianProcess:
     """Fit the most probable hyper-parameters, or take over those of another process.
@@ -291,7 +314,9 @@ def fit(
         variance: prior median of the variance of f, as a share of the targets' variance.
         drift: (n, n) covariance of machine drift that is known already.
         at_s: (n,) times of the evaluations in s; NaN if unknown.
+        nodes: (n,) numbers of the machines; None for a single one.
         drift_sd: prior median of the sd of the other drift; 0 for none.
+        node_sd: prior median of the sd of the machines' lasting speeds; 0 for a single one.
     """
     shift = float(np.mean(targets))
     factor = max(float(np.std(targets)), MIN_SD * noise.sd)
@@ -306,6 +331,7 @@ def fit(
         variance=variance,
         noise_sd=noise.sd / factor,
         drift_sd=0.0 if at_s is None else drift_sd / factor,
+        node_sd=0.0 if at_s is None else node_sd / factor,
     )
     moments = None if drift is None else drift / factor**2
     rough = (rough_sd / factor) ** 2
@@ -313,8 +339,7 @@ def fit(
     if rough:
         fixed = rough * roughness(vectors, vectors) + (0.0 if moments is None else moments)
     times = np.full(len(targets), np.nan) if at_s is None else at_s
-    away_s = machine_speed.away(times, times)
-    np.fill_diagonal(away_s, 0.0)
+    away_s = machine_speed.among(times, nodes)
     if like is not None and len(like.hyperparameters.drift) == len(middle.drift):
         best, height, kernel = like.hyperparameters_in(factor), math.nan, like.kernel
     else:
@@ -327,9 +352,11 @@ def fit(
     ahead, slow = np.zeros(len(targets)), None
     if best.drift:
         parts = best.drift_parts(away_s)
-        learned, slow = np.asarray(sum(parts)), parts[-1]
+        learned, slow = np.asarray(sum(parts)), np.asarray(sum(parts[1:]))
         moments = learned if moments is None else moments + learned
-        ahead = np.asarray(sum(best.drift_parts(machine_speed.away(times, _next_s(times))[:, 0])))
+        if nodes is None:  # on several machines, it is not known where the next one will be
+            next_s = machine_speed.away(times, _next_s(times))[:, 0]
+            ahead = np.asarray(sum(best.drift_parts(next_s)))
     return GaussianProcess(
         vectors=vectors,
         prior_mean=standard_guess,

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from tuner.sampling.arrays import Array
+from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.surrogates import machine_speed
 from tuner.sampling.surrogates.matern_kernel import correlation
 
@@ -49,7 +49,10 @@ class HostSlowdown:
 
 
 def fit(
-    vectors: Array, log_cpu_per_request: Array, at_s: Array | None = None
+    vectors: Array,
+    log_cpu_per_request: Array,
+    at_s: Array | None = None,
+    nodes: Positions | None = None,
 ) -> HostSlowdown | None:
     """Estimate the slowdowns, or return None if too few CPU times are known.
 
@@ -57,13 +60,15 @@ def fit(
         vectors: (n, d) of knobs only.
         log_cpu_per_request: (n,) log CPU time per request; NaN if unknown.
         at_s: (n,) Unix times, near which the machine is equally slow; NaN if unknown.
+        nodes: (n,) numbers of the machines; None for a single one.
     """
     known = np.flatnonzero(np.isfinite(log_cpu_per_request))
     if len(known) < MIN_KNOWN:
         return None
     both = np.ix_(known, known)
     times = np.full(len(known), np.nan) if at_s is None else at_s[known]
-    told, left, sd = _moments(vectors[known], log_cpu_per_request[known], times)
+    course = machine_speed.typical(times, None if nodes is None else nodes[known])
+    told, left, sd = _moments(vectors[known], log_cpu_per_request[known], course)
     mean, covariance = np.zeros(len(log_cpu_per_request)), np.zeros((len(log_cpu_per_request),) * 2)
     mean[known] = SHARE * told
     covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
@@ -71,10 +76,11 @@ def fit(
     return HostSlowdown(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
 
 
-def _moments(vectors: Array, log_cpu_per_request: Array, at_s: Array) -> tuple[Array, Array, float]:
+def _moments(
+    vectors: Array, log_cpu_per_request: Array, course: Array
+) -> tuple[Array, Array, float]:
     centred = log_cpu_per_request - log_cpu_per_request.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
-    course = machine_speed.typical(at_s)
     heights, parts = [], []
     for sd in NOISES:
         noise = sd**2 * course

@@ -12,7 +12,7 @@ from scipy import optimize
 
 from tuner.sampling.arrays import Array, Positions
 from tuner.sampling.surrogates import cholesky
-from tuner.sampling.surrogates.machine_speed import FORGETS_S, SHARES, process
+from tuner.sampling.surrogates.machine_speed import FORGETS_S, NODE_FORGETS_S, SHARES, process
 
 LENGTH_SCALE = 0.6
 LENGTH_SCALE_SPREAD = 1.3
@@ -37,17 +37,28 @@ class Hyperparameters:
     lengths: tuple[float, ...]
     noise: float
     drift: tuple[float, ...] = ()
-    """Of machine drift over seconds and minutes: sd and seconds of each; empty without drift."""
+    """Of machine drift: sd and seconds of each part (`machine_speed`); empty without drift."""
 
     def as_tuple(self) -> tuple[float, ...]:
         """Return plain numbers for the store."""
         return (self.variance, *self.lengths, self.noise, *self.drift)
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the last part of the drift is the machines' own speeds."""
+        return len(self.drift) > 2 * len(SHARES)
+
     @classmethod
     def medians(
-        cls, width: int, *, variance: float, noise_sd: float, drift_sd: float = 0.0
+        cls,
+        width: int,
+        *,
+        variance: float,
+        noise_sd: float,
+        drift_sd: float = 0.0,
+        node_sd: float = 0.0,
     ) -> Hyperparameters:
-        """Return the priors' medians for `width` axes; drift, if any, has this sd."""
+        """Return the priors' medians for `width` axes; drift and machines, if any, have these sds."""
         length = math.log(LENGTH_SCALE * math.sqrt(width))
         drift: tuple[float, ...] = ()
         if drift_sd:
@@ -55,6 +66,8 @@ class Hyperparameters:
             drift = tuple(
                 math.log(value) for pair in zip(sds, FORGETS_S, strict=True) for value in pair
             )
+        if node_sd:
+            drift += (math.log(node_sd), math.log(NODE_FORGETS_S))
         return cls(math.log(variance), (length,) * width, math.log(noise_sd), drift)
 
     @classmethod

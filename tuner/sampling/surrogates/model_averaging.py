@@ -46,12 +46,25 @@ class AveragedModel:
 
     def drift(self) -> tuple[Array, Array]:
         """Return the machine drift at each evaluation (n,) and its error (n,)."""
-        process = self.plain
-        if self.structured is not None and self.weight >= 0.5:
-            process = self.structured
-        mean, sd = process.drift()
+        mean, sd = self._likelier.drift()
         own = len(self._observed)
         return mean[:own], sd[:own]
+
+    def node_speeds(self, nodes: Positions) -> tuple[Array, Array]:
+        """Return the lasting speeds (k,) of machines and their covariance (k, k).
+
+        Args:
+            nodes: (n,) number below k of each observation's machine.
+        """
+        process = self._likelier
+        earlier = len(process.vectors) - len(nodes)
+        return process.node_speeds(np.concatenate([nodes, np.full(earlier, -1)]))
+
+    @property
+    def _likelier(self) -> GaussianProcess:
+        if self.structured is not None and self.weight >= 0.5:
+            return self.structured
+        return self.plain
 
     @property
     def noise_sd(self) -> float:
@@ -88,16 +101,23 @@ class AveragedModel:
     def expecting(self, pending: Array) -> AveragedModel:
         """Return the model as if running trials (p, d) had returned their predicted means.
 
-        Those trials lack predictions, so the structured process is dropped.
+        A trial that is no candidate has no prediction; then the structured process is dropped.
         """
         if not len(pending):
             return self
-        return dataclasses.replace(
-            self,
-            plain=self.plain.expecting(_with(pending, self._context)),
-            structured=None,
-            weight=0.0,
-        )
+        places = self._places_of(pending)
+        whole = _with(pending, self._context)
+        plain = self.plain.expecting(whole)
+        if self.structured is None or self._guess is None or places is None:
+            return dataclasses.replace(self, plain=plain, structured=None, weight=0.0)
+        structured = self.structured.expecting(whole, self._guess[places])
+        return dataclasses.replace(self, plain=plain, structured=structured)
+
+    def _places_of(self, vectors: Array) -> Positions | None:
+        """Return the candidates with these vectors (p, d), or None if one is no candidate."""
+        rows = self._inputs[:, : vectors.shape[1]]
+        equal = (rows[None] == vectors[:, None]).all(axis=2)
+        return equal.argmax(axis=1) if equal.any(axis=1).all() else None
 
     def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
         """Return the scored positions within `among`, and their expected gains."""
@@ -175,6 +195,9 @@ def _append(seen: History, earlier: WarmStart) -> History:
         targets=np.concatenate([seen.targets, earlier.targets]),
         errors=np.concatenate([seen.errors, earlier.errors]),
         at_s=np.concatenate([seen.at_s, unknown]),
+        nodes=None
+        if seen.nodes is None
+        else np.concatenate([seen.nodes, np.full(len(earlier.errors), -1)]),
         log_cpu_per_request=np.concatenate([seen.log_cpu_per_request, unknown]),
         earlier=len(earlier.targets),
     )

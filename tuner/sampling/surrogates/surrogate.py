@@ -1,9 +1,9 @@
 """Model of a study: a Gaussian process over its history with structured noise.
 
-A target's noise has four parts: host slowdown, as far as CPU times show it; the machine's drift over
-seconds and minutes, and differences between evaluations, learned under priors; and error within the
-evaluation, shrunk towards the common value. One evaluation more changes the hyper-parameters little, so
-with many, they are those of the first ones.
+A target's noise has four parts: host slowdown, as far as CPU times show it; the machines' drift over
+seconds and minutes and their own speeds, and differences between evaluations, learned under priors; and
+error within the evaluation, shrunk towards the common value. One evaluation more changes the
+hyper-parameters little, so with many, they are those of the first ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.sampling.history import TrainingData
 from tuner.sampling.surrogates import gaussian_process, host_slowdown
 from tuner.sampling.surrogates.gaussian_process import GaussianProcess, NoisePrior
 from tuner.sampling.surrogates.host_slowdown import HostSlowdown
-from tuner.sampling.surrogates.machine_speed import OWN_SHARE
+from tuner.sampling.surrogates.machine_speed import NODE_SD, OWN_SHARE
 
 NOISE = NoisePrior(sd=0.08, spread=0.7)
 """Prior of the noise: 2 % on a quiet machine, 15 % on a small shared one."""
@@ -65,7 +65,10 @@ def _cached(
     corrects: bool | None,
     slow: HostSlowdown | None,
 ) -> GaussianProcess:
-    columns = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request)
+    columns = (
+        *(seen.vectors, seen.targets, seen.errors, seen.at_s, seen.log_cpu_per_request),
+        seen.several,
+    )
     key = pickle.dumps(
         (columns, seen.scale, seen.knobs, seen.earlier, prior_mean, variance, corrects)
     )
@@ -93,7 +96,7 @@ def _fit(
         if slow is not None or seen.scale != "log":
             return slow
         knobs = seen.vectors[:, : seen.knobs]
-        return host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s)
+        return host_slowdown.fit(knobs, seen.log_cpu_per_request, seen.at_s, seen.several)
 
     rows = np.r_[: learned_from(seen.own), seen.own : len(seen.targets)]
     if len(rows) < len(seen.targets):
@@ -152,7 +155,9 @@ def _fit_with(
         variance=variance,
         drift=moments,
         at_s=seen.at_s,
+        nodes=seen.several,
         drift_sd=drift_sd,
+        node_sd=NODE_SD if drifts and seen.several is not None else 0.0,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
     return dataclasses.replace(found.downweight_outliers(TAIL_DEGREES), slowdown=slow)

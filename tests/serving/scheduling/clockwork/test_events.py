@@ -32,8 +32,8 @@ from serving.scheduling.interface import (
     RejectionReason,
     SettingsChanged,
     Submitted,
-    WorkerDown,
     WorkerDraining,
+    WorkersDown,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -252,7 +252,7 @@ def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
     asked = bench.ask("a")
     (infer,) = bench.taken()
     bench.on(ModelDown(id_of("a")))
-    bench.on(WorkerDown(infer.worker, "lost"))
+    bench.on(WorkersDown((infer.worker,), "lost"))
     assert all(action.kind is ActionType.UNLOAD for action in bench.taken())
     assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
 
@@ -263,10 +263,28 @@ def test_nothing_is_waited_for_on_a_worker_that_is_lost() -> None:
     bench.load("a")
     asked = bench.ask("a")
     (infer,) = bench.taken()
-    bench.on(WorkerDown(infer.worker, "lost"))
+    bench.on(WorkersDown((infer.worker,), "lost"))
     bench.on(Cancelled(asked))
     bench.now_s += 4.9  # past the latest start, before the deadline
     assert bench.scheduler.plan(bench.now_s).wake_at_s is None
+
+
+def test_a_lost_machine_is_one_loss_for_each_request_and_each_load() -> None:
+    """What its workers ran and loaded goes to the worker that is left."""
+    bench = Bench("a", "b", workers=3)
+    bench.load("a")
+    asked = bench.ask("a")
+    (infer,) = bench.taken()
+    bench.ask("b")
+    (load,) = bench.taken()
+    assert load.kind is ActionType.LOAD
+    lost = {infer.worker, load.worker}
+    assert len(lost) == 2
+    bench.on(WorkersDown(tuple(lost), "the machine is lost"))
+    taken = bench.taken()
+    assert {action.worker for action in taken} == {1, 2, 3} - lost
+    assert not bench.refusals
+    assert asked
 
 
 def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> None:
@@ -276,7 +294,7 @@ def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> Non
     for _ in range(2):
         (load,) = bench.taken()
         assert load.kind is ActionType.LOAD
-        bench.on(WorkerDown(load.worker, "lost"))
+        bench.on(WorkersDown((load.worker,), "lost"))
     assert not bench.taken()
     assert bench.refusals == [Rejection(asked, RejectionReason.CANNOT_LOAD, "")]
     bench.now_s += 31

@@ -235,6 +235,25 @@ def test_a_missing_right_is_told(root):
     )
 
 
+def test_what_is_read_only_is_told_at_once(root):
+    """In a container nothing can be made or removed, which is no reason to wait for a removal."""
+
+    class ReadOnly(ShapedTree):
+        def make(self, directory, controllers=None):
+            if controllers is None:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+            super().make(directory, controllers)
+
+        def remove(self, directory):
+            removals.append(directory)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+
+    removals = []
+    limits = CgroupManager("luthier-test", ReadOnly(root))
+    assert "Read-only file system" in limits.open(_place(root)).reason
+    assert len(removals) == 1, "not tried again and again"
+
+
 def test_groups_are_removed(root):
     """An empty group goes, one with processes stays until they are gone."""
     limits = _open(root, ShapedTree(root))

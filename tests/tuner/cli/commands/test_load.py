@@ -108,8 +108,13 @@ def test_an_open_loop_keeps_its_rate_and_says_when_it_was_late(
     assert data["requests"] == 20
     assert data["p50_ms"] > 60
     assert any("of the requests were sent more than 1 ms after" in note for note in data["notes"])
-    assert main.main([*command, "--arrivals", "constant", "--concurrency", "40", "--json"]) == 0
-    assert 20 <= json.loads(capsys.readouterr().out)["p50_ms"] < data["p50_ms"]
+    assert (data["goodput"], data["slo_ms"], data["seed"]) == (None, None, 0)
+    more = ("--arrivals", "constant", "--concurrency", "40", "--seed", "3", "--slo-ms", "10000")
+    assert main.main([*command, *more, "--json"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert 20 <= kept["p50_ms"] < data["p50_ms"]
+    assert (kept["slo_ms"], kept["seed"]) == (10_000, 3)
+    assert kept["goodput"] == kept["throughput_per_s"]
 
 
 def test_an_overload_and_a_trace_are_said(
@@ -121,6 +126,7 @@ def test_an_overload_and_a_trace_are_said(
     data = json.loads(capsys.readouterr().out)
     assert data["exit_code"] == 1
     assert any("the server fell behind by" in note for note in data["notes"])
+    assert "fell behind" in data["problems"][0]
     trace = tmp_path / "trace.txt"
     trace.write_text("0\n0.1\n0.2\n", encoding="utf-8")
     assert main.main([*command, "--arrivals", f"trace:{trace}", "--json"]) == 0
@@ -128,6 +134,7 @@ def test_an_overload_and_a_trace_are_said(
     assert (data["arrivals"], data["requests"]) == ("trace", 4)
     assert data["rate_per_s"] == pytest.approx(10)
     assert not any("fell behind" in note for note in data["notes"])
+    assert data["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -141,6 +148,8 @@ def test_an_overload_and_a_trace_are_said(
             ["--concurrency", "2", "--arrivals", "constant"],
             "--arrivals constant: only allowed in an open loop",
         ),
+        (["--rate", "5", "--seed", "-1"], "expected a whole number from 0"),
+        (["--rate", "5", "--slo-ms", "0"], "--slo-ms 0.0: expected milliseconds above 0"),
         (["--arrivals", "trace:none.txt"], "trace none.txt: No such file"),
     ],
 )

@@ -286,3 +286,27 @@ def test_correlations_that_are_kept_are_those_that_are_computed(
             )
             assert np.allclose(smooth, matern_kernel.correlation(apart), atol=1e-7)
             assert np.allclose(rough, matern_kernel.roughness(first, second), atol=1e-7)
+
+
+def test_machines_own_speeds_are_told_apart() -> None:
+    """Each lies within four of its errors, and what is far from all is as uncertain as the prior."""
+    rng = np.random.default_rng(5)
+    vectors, nodes = rng.random((30, 2)), np.arange(30) % 3
+    speeds = np.array([0.0, 0.1, -0.1])
+    targets = vectors[:, 0] + speeds[nodes] + 0.01 * rng.normal(size=30)
+    process = gaussian_process.fit(
+        vectors,
+        targets,
+        noise=NoisePrior(sd=0.02),
+        at_s=3.0 * np.arange(30),
+        nodes=nodes,
+        drift_sd=0.02,
+        node_sd=0.05,
+    )
+    mean, covariance = process.node_speeds(nodes)
+    contrast = np.array([[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]])
+    error = np.sqrt(np.diag(contrast @ covariance @ contrast.T))
+    assert np.all(np.abs(contrast @ mean - contrast @ speeds) < 4 * error)
+    assert np.all(error < 0.05)
+    alone = gaussian_process.fit(vectors, targets, noise=NoisePrior(sd=0.02))
+    assert not alone.node_speeds(nodes)[0].any()

@@ -1,0 +1,448 @@
+"""Node agent: one gateway's replicas on this machine, behind one port.
+
+    python -m serving.spawners.node.agent
+
+Whoever starts it holds its control channel, sends {"credentials", "host", "spawner", "image",
+"timeout_s", "folder"} as the first frame, and is answered {"port", "certificate"} or {"error"}. The agent ends
+with the channel, and so do its replicas. They also end with the gateway's control connection: a
+gateway that comes back starts new ones, as on one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hmac
+import itertools
+import logging
+import os
+import pathlib
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import uvloop
+
+from serving import __version__, wire
+from serving.errors import NotReady, ServingError
+from serving.settings.replica import AcceleratorSettings
+from serving.spawners.base_replica import BaseReplica
+from serving.spawners.docker.spawner import DockerSpawner
+from serving.spawners.node import artefacts, link, messages
+from serving.spawners.node.artefacts import ArtefactStore, Layout
+from serving.spawners.node.credentials import Credentials
+from serving.spawners.node.link import Link, Refused
+from serving.spawners.node.relay import relay
+from serving.spawners.process.spawner import ProcessSpawner
+from serving.system.control_channel import Closed, ControlChannel
+from serving.system.daemon_threads import run_in_daemon_thread
+from serving.system.end_with_parent import ignore_requests_to_end
+from serving.system.log_lines import log_lines
+from serving.system.private_folder import cache_folder
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_MOST_GREETED = 64
+"""Connections that have not yet said what they are for; further ones wait."""
+_USAGE_PERIOD_S = 0.5
+_MAX_START_S = 3600.0
+
+AnySpawner = ProcessSpawner | DockerSpawner
+
+
+class Session:
+    """One control connection of a gateway, with its replicas; they end together."""
+
+    def __init__(self, channel: Link, make: Callable[[], AnySpawner], store: ArtefactStore) -> None:
+        self._link = channel
+        self._make = make
+        self._store = store
+        self._spawners: dict[str, AnySpawner] = {}
+        self._opening = asyncio.Lock()
+        self._replicas: dict[int, BaseReplica] = {}
+        self._starts: dict[int, asyncio.Task[BaseReplica]] = {}
+        self._tickets: dict[str, int] = {}
+        self._layouts: dict[str, list[Layout]] = {}
+        """Folders in use by path, once for each use."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve the gateway until the connection ends, then end all replicas."""
+        usage = asyncio.create_task(self._report_usage(), name="report usage")
+        try:
+            while True:
+                message, _ = await self._link.receive()
+                self._begin(self._answer(message))
+        except (ConnectionError, Refused) as error:
+            log.info("the gateway's connection has ended", extra={"error": str(error)})
+        finally:
+            usage.cancel()
+            await self.close()
+
+    async def close(self) -> None:
+        """End the connection and all replicas."""
+        self._link.abort()
+        self._tickets.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(spawner.close() for spawner in self._spawners.values()))
+        self._spawners.clear()
+        for layout in itertools.chain.from_iterable(self._layouts.values()):
+            layout.release()
+        self._layouts.clear()
+
+    def take(self, ticket: str) -> BaseReplica | None:
+        """Return the replica that a ticket is for, once."""
+        worker = self._tickets.pop(ticket, None)
+        return None if worker is None else self._replicas.get(worker)
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Requests
+
+    async def _answer(self, message: Mapping[str, Any]) -> None:
+        handlers = {
+            "ping": self._ping,
+            "open": self._open,
+            "lacking": self._lacking,
+            "lay": self._lay,
+            "release": self._release,
+            "start": self._start,
+            "limit": self._limit,
+            "kill": self._kill,
+        }
+        reply: dict[str, object] = {"id": message.get("id")}
+        try:
+            handler = handlers[message["do"]]
+            reply["ok"] = await handler(message)
+        except ServingError as error:
+            reply["error"] = messages.error_as_json(error)
+        except (KeyError, TypeError, ValueError) as error:
+            reply["error"] = messages.error_as_json(Refused(f"a malformed request: {error!r}"))
+        except OSError as error:
+            reply["error"] = messages.error_as_json(Refused(f"the machine refuses: {error}"))
+        self._link.send(reply)
+
+    async def _ping(self, _message: Mapping[str, Any]) -> dict[str, Any]:
+        return {"monotonic_ns": time.monotonic_ns()}
+
+    async def _open(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        kind = str(message["kind"])
+        async with self._opening:
+            if kind not in self._spawners:
+                spawner = self._make()
+                try:
+                    await spawner.open(kind)
+                except BaseException:
+                    await spawner.close()
+                    raise
+                self._spawners[kind] = spawner
+        spawner = self._spawners[kind]
+        return {"limits": spawner.limits_text, "image": spawner.image_id}
+
+    async def _lacking(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = artefacts.from_json(message["files"])
+        await run_in_daemon_thread(self._store.trim)
+        lacking = await run_in_daemon_thread(self._store.lacking, manifest)
+        return {"lacking": sorted(lacking)}
+
+    async def _lay(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = artefacts.from_json(message["files"])
+        layout = await run_in_daemon_thread(self._store.lay_out, manifest)
+        root = str(layout.folder)
+        self._layouts.setdefault(root, []).append(layout)
+        return {"root": root}
+
+    async def _release(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        root = str(message["root"])
+        self._layouts[root].pop().release()
+        if not self._layouts[root]:
+            del self._layouts[root]
+        return {}
+
+    async def _start(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        worker, spawner = int(message["worker"]), self._spawners[message["kind"]]
+        starting = self._starts[worker] = asyncio.ensure_future(
+            spawner.start(
+                worker,
+                cpu=message["cpu"],
+                memory_mb=message["memory_mb"],
+                ready_timeout_s=min(_MAX_START_S, float(message["ready_timeout_s"])),
+                accelerator=AcceleratorSettings(**message["accelerator"]),
+                spec=messages.spec_from_json(message["spec"]),
+                gpu=message["gpu"],
+            )
+        )
+        try:
+            replica = await starting
+        except asyncio.CancelledError:
+            if not starting.cancelled():
+                raise
+            raise NotReady("the replica is no longer wanted") from None
+        finally:
+            del self._starts[worker]
+        self._replicas[worker] = replica
+        self._begin(self._follow(replica))
+        ticket = secrets.token_urlsafe(24)
+        self._tickets[ticket] = worker
+        self._begin(self._expire(ticket, replica))
+        return {"pid": replica.pid, "features": replica.features, "ticket": ticket}
+
+    async def _limit(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        replica = self._replicas.get(int(message["worker"]))
+        if replica is not None:
+            await replica.set_limits(cpu=message["cpu"], memory_mb=message["memory_mb"])
+            return {"usage": messages.usage_as_json(replica.usage())}
+        return {"usage": None}
+
+    async def _kill(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        replica = self._replicas.get(int(message["worker"]))
+        if replica is not None:
+            replica.kill(asked=bool(message["asked"]))
+        elif (starting := self._starts.get(int(message["worker"]))) is not None:
+            starting.cancel()
+        return {}
+
+    # Events
+
+    async def _follow(self, replica: BaseReplica) -> None:
+        ended = await asyncio.shield(replica.ended)
+        del self._replicas[replica.worker]
+        event = {"event": "ended", "worker": replica.worker, "reason": ended.reason}
+        usage = messages.usage_as_json(replica.usage())
+        self._link.send({**event, "text": ended.text, "usage": usage})
+
+    async def _expire(self, ticket: str, replica: BaseReplica) -> None:
+        await asyncio.sleep(2 * link.CONNECT_S)
+        if self._tickets.pop(ticket, None) is not None:
+            log.warning("nobody came for a replica", extra={"worker": replica.worker})
+            replica.abandon()
+
+    async def _report_usage(self) -> None:
+        while True:
+            await asyncio.sleep(_USAGE_PERIOD_S)
+            if self._replicas:
+                usage = {
+                    str(worker): messages.usage_as_json(replica.usage())
+                    for worker, replica in self._replicas.items()
+                }
+                self._link.send({"event": "usage", "usage": usage})
+
+
+class Agent:
+    """The port of a node agent."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        make: Callable[[], AnySpawner],
+        store: ArtefactStore,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._credentials = credentials
+        self._context = credentials.context(server=True)
+        self._make = make
+        self._store = store
+        self._timeout_s = timeout_s
+        self._session: Session | None = None
+        self._changing = asyncio.Lock()
+        self._greeted = asyncio.Semaphore(_MOST_GREETED)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Accept connections until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._greeted.acquire()
+                try:
+                    sock, _ = await loop.sock_accept(listener)
+                except OSError as error:  # no descriptor left
+                    self._greeted.release()
+                    log.warning("a connection is not accepted", extra={"error": str(error)})
+                    await asyncio.sleep(0.1)
+                    continue
+                task = asyncio.create_task(self._greet(sock))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._session is not None:
+                await self._session.close()
+
+    async def _greet(self, sock: socket.socket) -> None:
+        purpose = ticket = ""
+        try:
+            sock.setblocking(False)
+            link.set_timeouts(sock, self._timeout_s)
+            async with asyncio.timeout(link.CONNECT_S):
+                words = (await link.read_line(sock)).split(" ")
+            if words[0] != "luthier":
+                raise Refused("this is the port of a node agent of Luthier")
+            if words[1:2] != [str(link.VERSION)]:
+                raise Refused(f"this agent speaks version {link.VERSION}, Luthier {__version__}")
+            purpose, ticket = [*words[2:], "", ""][:2]
+            if purpose not in {"control", "files", "replica"}:
+                raise Refused("expected control, files or replica")
+        except (OSError, Refused, TimeoutError) as error:
+            await self._refuse(sock, error)
+            return
+        finally:
+            self._greeted.release()
+        try:
+            if purpose == "replica":
+                await self._hand_over(sock, ticket)
+            elif purpose == "files":
+                await self._receive_files(await self._open(sock))
+            else:
+                await self._control(await self._open(sock))
+        except (OSError, Refused, ServingError) as error:
+            if purpose == "replica":
+                await self._refuse(sock, error)
+            else:  # its connection has ended
+                log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
+
+    async def _refuse(self, sock: socket.socket, error: Exception) -> None:
+        log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
+        if sock.fileno() >= 0:
+            await link.answer(sock, str(error) if isinstance(error, Refused) else "it is malformed")
+
+    async def _open(self, sock: socket.socket) -> Link:
+        await link.answer(sock)
+        opened = await link.open_link(sock, self._context, server=True)
+        try:
+            async with asyncio.timeout(link.CONNECT_S):
+                first, _ = await opened.receive()
+            token = str(first.get("token", ""))
+            if not hmac.compare_digest(token.encode(), self._credentials.token.encode()):
+                raise Refused("the token is wrong")
+        except BaseException:
+            opened.abort()
+            raise
+        return opened
+
+    async def _control(self, opened: Link) -> None:
+        async with self._changing:
+            if self._session is not None:  # the gateway has come back
+                await self._session.close()
+            self._session = session = Session(opened, self._make, self._store)
+            facts = {"version": __version__, "cores": os.cpu_count(), "pid": os.getpid()}
+            opened.send({"event": "hello", **facts})
+        await session.run()
+
+    async def _receive_files(self, opened: Link) -> None:
+        try:
+            while True:
+                message, blob = await opened.receive()
+                digest, left = str(message["digest"]), int(message["bytes"])
+                try:
+                    with self._store.receive(digest) as take:
+                        while True:
+                            await run_in_daemon_thread(take, blob)
+                            left -= len(blob)
+                            if left <= 0:
+                                break
+                            _, blob = await opened.receive()
+                except (artefacts.ArtefactError, OSError) as error:
+                    if isinstance(error, ConnectionError):
+                        raise
+                    opened.send({"digest": digest, "error": str(error)})
+                else:
+                    opened.send({"digest": digest})
+        except (ConnectionError, KeyError, ValueError):
+            pass  # the gateway is done, or gone
+        finally:
+            opened.abort()
+
+    async def _hand_over(self, sock: socket.socket, ticket: str) -> None:
+        session = self._session
+        replica = None if session is None else session.take(ticket)
+        if replica is None:
+            raise Refused("the ticket is unknown or was used")
+        await link.answer(sock)
+        if "moves" in replica.features:
+            _, *pair_and_peer = self._credentials
+            move = wire.MoveMessage(*pair_and_peer)
+            with sock, replica.sock:
+                _send_all(replica.sock, wire.encode_move(move), sock)
+            return
+        opened = await link.open_streams(sock, self._context, server=True)
+        await relay(opened, await link.open_unix(replica.sock))
+
+
+def _send_all(to: socket.socket, message: bytes, sock: socket.socket) -> None:
+    """Send a message with a descriptor; both fit the empty buffer of a Unix socket."""
+    sent = socket.send_fds(to, [message], [sock.fileno()])
+    if sent != len(message):
+        raise Refused("the replica's socket is full")
+
+
+async def _serve(control: ControlChannel, first: Mapping[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    make: Callable[[], AnySpawner] = ProcessSpawner
+    if first["spawner"] == "docker":
+        make = functools.partial(DockerSpawner, first["image"])
+    folder = pathlib.Path(first.get("folder") or cache_folder() / "artefacts")
+    credentials = Credentials.answering(first["credentials"])
+    agent = Agent(
+        credentials,
+        make,
+        ArtefactStore(folder),
+        timeout_s=float(first["timeout_s"]),
+    )
+    family = socket.AF_INET6 if ":" in first["host"] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((first["host"], int(first.get("port", 0))))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        ended = asyncio.Event()
+        loop.add_reader(control.sock, functools.partial(_look, control, ended))
+        serving = asyncio.create_task(agent.run(listener), name="accept")
+        port = listener.getsockname()[1]
+        control.send({"port": port, "pid": os.getpid(), "certificate": credentials.certificate})
+        await ended.wait()
+        loop.remove_reader(control.sock)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+def _look(control: ControlChannel, ended: asyncio.Event) -> None:
+    try:
+        control.receive_all()
+    except Closed:
+        ended.set()
+
+
+def main() -> int:
+    """Run a node agent."""
+    log_lines(logging.INFO)
+    ignore_requests_to_end()
+    control = ControlChannel.to_parent()
+    try:
+        first, _ = control.receive()
+        uvloop.run(_serve(control, first))
+    except Closed:
+        return 0
+    except (OSError, ServingError) as error:
+        with contextlib.suppress(Closed):
+            control.send({"error": str(error)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Machines of one study: they must be alike, and each measures whole rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.benches import ToyBench
+from tuner.errors import NodeLost, TunerError, UsageError
+from tuner.evaluation.evaluation import Evaluation
+from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.study.nodes.fleet import TOLERATED, FleetRounds, check_alike
+from tuner.values.configuration import Configuration
+
+ARMS = {
+    "default": Configuration({"replica.count": 1}),
+    "best": Configuration({"replica.count": 2}),
+}
+WAIT_S = 30.0
+FACTS = {"host": {"cores": 4, "cpu": "x"}, "versions": {"onnxruntime": "1.2"}, "files": {}}
+
+
+class ToyNode:
+    """A machine of the toy that measures rounds."""
+
+    is_here = False
+
+    def __init__(self, name: str, *, rounds: int | None = None) -> None:
+        self.name = name
+        self.orders: list[tuple[str, ...]] = []
+        self.streams: list[int] = []
+        self.first, self.third = threading.Event(), threading.Event()
+        """Set once it is to measure its first round, and has measured its third."""
+        self.awaits: list[threading.Event] = []
+        self.is_open = False
+        self._rounds = rounds
+        self._bench = ToyBench()
+
+    def open(self, first: Configuration) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
+        raise NotImplementedError
+
+    def evaluate_at(
+        self, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
+    ) -> Evaluation:
+        raise NotImplementedError
+
+    def open_rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> Sequence[str]:
+        self.is_open = True
+        return ["in turn"]
+
+    def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
+        self.first.set()
+        assert all(event.wait(WAIT_S) for event in self.awaits)
+        if len(self.orders) == self._rounds:
+            raise NodeLost(self.name, "it was unplugged")
+        self.orders.append(tuple(arms))
+        self.streams.append(stream)
+        if len(self.orders) == 3:
+            self.third.set()
+        found = ((role, self._bench.evaluate(ARMS[role])) for role in arms)
+        return [(role, _on(self.name, one)) for role, one in found]
+
+    def close_rounds(self) -> None:
+        self.is_open = False
+
+
+def _on(node: str, evaluation: Evaluation) -> Evaluation:
+    return dataclasses.replace(evaluation, node=node)
+
+
+@contextlib.contextmanager
+def opened(nodes: list[ToyNode]) -> Iterator[tuple[FleetRounds, list[str]]]:
+    said: list[str] = []
+    with FleetRounds(nodes, ARMS, latency_s=0.01, first=0, say=said.append) as rounds:
+        yield rounds, said
+
+
+def test_a_round_is_measured_on_one_machine_in_alternating_order() -> None:
+    nodes = [ToyNode("a"), ToyNode("b")]
+    with opened(nodes) as (rounds, said):
+        for order in [("default", "best"), ("best", "default")] * 4:
+            found = list(rounds.round(order))
+            assert [role for role, _ in found] == list(order)
+            assert len({evaluation.node for _, evaluation in found}) == 1
+            assert [evaluation.configuration for _, evaluation in found] == [
+                ARMS[role] for role in order
+            ]
+    assert set(said) <= {"a: in turn", "b: in turn"}
+    for place, node in enumerate(nodes):
+        assert not node.is_open
+        first = tuple(ARMS) if place == 0 else tuple(reversed(ARMS))
+        for turn, order in enumerate(node.orders):
+            assert order == (first if turn % 2 == 0 else first[::-1])
+
+
+def test_rounds_come_in_the_order_in_which_they_began() -> None:
+    """A slow machine's are waited for, and a lost one's are skipped."""
+    quick, slow, lost = ToyNode("quick"), ToyNode("slow"), ToyNode("lost", rounds=0)
+    quick.awaits = [slow.first, lost.first]
+    slow.awaits = lost.awaits = [quick.third]
+    nodes = [slow, lost, quick]
+    with opened(nodes) as (rounds, _):
+        found = [list(rounds.round(tuple(ARMS)))[-1][1].node for _ in range(12)]
+    began = sorted((stream, node.name) for node in (quick, slow) for stream in node.streams)
+    assert found == [name for _, name in began[:12]]
+    assert "slow" in found
+    assert nodes == [slow, quick]
+
+
+def test_rounds_go_on_without_a_lost_machine() -> None:
+    nodes = [ToyNode("a"), ToyNode("b", rounds=0)]
+    with opened(nodes) as (rounds, said):
+        while len(nodes) > 1:
+            list(rounds.round(tuple(ARMS)))
+        found = [list(rounds.round(tuple(ARMS))) for _ in range(3)]
+    assert {evaluation.node for one in found for _, evaluation in one} == {"a"}
+    assert "the machine b is lost: it was unplugged" in said
+
+
+def test_without_machines_there_are_no_rounds() -> None:
+    nodes = [ToyNode("a", rounds=1)]
+    with pytest.raises(TunerError, match="no machine is left"), opened(nodes) as (rounds, _):
+        for _ in range(2):
+            list(rounds.round(tuple(ARMS)))
+
+
+def test_machines_that_are_alike_may_measure() -> None:
+    check_alike({"a": FACTS, "b": {**FACTS}, "c": {**FACTS}})
+
+
+@given(share=st.floats(0.0, 0.2), memory_mb=st.integers(1_000, 10**7))
+def test_memory_may_differ_a_little(share: float, memory_mb: int) -> None:
+    """Whatever round number lies between."""
+    less = round(memory_mb * (1 - share))
+    told = {name: {"host": {"memory_mb": one}} for name, one in {"a": memory_mb, "b": less}.items()}
+    if memory_mb - less <= TOLERATED["memory_mb"] * memory_mb:
+        check_alike(told)
+    else:
+        with pytest.raises(UsageError, match="differ in host memory_mb"):
+            check_alike(told)
+
+
+@given(
+    path=st.sampled_from([("host", "cores"), ("versions", "onnxruntime"), ("files", "model.onnx")])
+)
+def test_the_first_difference_is_named(path: tuple[str, str]) -> None:
+    """Also one that only one of the two has."""
+    group, key = path
+    other = {**FACTS, group: {**FACTS[group], key: "other"}}
+    with pytest.raises(UsageError) as caught:
+        check_alike({"a": FACTS, "b": FACTS, "c": other})
+    assert f"the machines a and c differ in {group} {key} (" in str(caught.value)
+    assert "and other)" in str(caught.value)

@@ -1,0 +1,112 @@
+"""Engine and load generator of one machine, driven from elsewhere.
+
+It measures as a study on that machine alone would: both are there, beside each other, and nobody else.
+Its calls come from one thread, the main one, as its processes end with the thread that started them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import rich.console
+
+from serving import __version__
+from serving.spawners.node.artefacts import ArtefactError, ManifestMaker
+from tuner.errors import UsageError
+from tuner.evaluation.evaluation import Evaluation
+from tuner.launching import machine
+from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.settings.study import StudySettings
+from tuner.store.event_log import EventLog
+from tuner.study import preparation, targets, verification
+from tuner.study.progress import Terminal
+from tuner.study.target import Target
+from tuner.values.configuration import Configuration
+
+
+class MeasuringNode:
+    """One machine that evaluates the configurations of a study."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Take the study's settings as plain data, and start nothing yet."""
+        self._settings = StudySettings.from_nested(settings, source="the study")
+        terminal = Terminal(
+            console=rich.console.Console(stderr=True), log=EventLog(), check=lambda: None
+        )
+        self._target = targets.find_target(self._settings.target)
+        self._evaluator = preparation.make_evaluator(self._settings, self._target, terminal)
+        self._rounds = contextlib.ExitStack()
+        self._source: verification.MeasuresRounds | None = None
+
+    def open(self, first: Mapping[str, Any]) -> dict[str, Any]:
+        """Start the engine with a configuration; return what must be the same on all machines.
+
+        Raises:
+            UsageError, LaunchFailed: the model does not start here.
+        """
+        served = preparation.start_target(self._evaluator, Configuration(first))
+        payloads = self._target.payloads(
+            self._settings.target, served, seed=self._settings.search.seed
+        )
+        self._evaluator.send(payloads)
+        return {"limits": served.limits, "payloads": payloads.description, **facts(self._target)}
+
+    def evaluate(self, configuration: Mapping[str, Any], race: Race | None) -> Evaluation:
+        """Evaluate a configuration (see `Evaluator.evaluate`)."""
+        self._evaluator.stream = 0
+        return self._evaluator.evaluate(Configuration(configuration), race)
+
+    def evaluate_at(
+        self, configuration: Mapping[str, Any], load: OpenLoopPlan, seconds: float
+    ) -> Evaluation:
+        """Evaluate a configuration on a new server (see `Evaluator.evaluate_at`)."""
+        self._evaluator.stream = 0
+        return self._evaluator.evaluate_at(Configuration(configuration), load, seconds=seconds)
+
+    def open_rounds(self, arms: Mapping[str, Mapping[str, Any]], latency_s: float) -> list[str]:
+        """Prepare rounds of these arms; return what there is to say."""
+        self.close_rounds()
+        said: list[str] = []
+        self._source = self._rounds.enter_context(
+            verification.open_rounds(
+                self._evaluator,
+                {role: Configuration(one) for role, one in arms.items()},
+                latency_s=latency_s,
+                say=said.append,
+            )
+        )
+        return said
+
+    def round(self, arms: tuple[str, ...], stream: int) -> list[tuple[str, Evaluation]]:
+        """Evaluate each arm once, in this order; `stream` is that of the arrivals."""
+        assert self._source is not None, "rounds are open"
+        self._evaluator.stream = stream
+        return list(self._source.round(arms))
+
+    def close_rounds(self) -> None:
+        """End the rounds' engines."""
+        self._source = None
+        self._rounds.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        self.close_rounds()
+        self._evaluator.close()
+
+
+def facts(target: Target) -> dict[str, Any]:
+    """Return the machine, versions and model files that must be the same on all machines.
+
+    Raises:
+        UsageError: the model's files cannot be read.
+    """
+    here = machine.describe(machine.read())
+    host = {name: here["host"][name] for name in ("architecture", "cpu", "cores", "memory_mb")}
+    try:
+        manifest = ManifestMaker().make(target.spec.files)
+    except ArtefactError as error:
+        raise UsageError(f"a file of the model cannot be read: {error}") from error
+    files = {path: entry.digest for path, entry in manifest.items()}
+    return {"luthier": __version__, "host": host, "versions": here["versions"], "files": files}
