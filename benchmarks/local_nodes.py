@@ -4,7 +4,7 @@
 
 In: facts of the machines, then the arguments of `python -m serving`. Out: the server. `clock_s`: how far the
 clock of the agent and its replicas is ahead (a time namespace). `way_s`: seconds that each byte takes to the agent
-and from it (a relay). `near`: whether a second machine is there, without either. Knows nothing of what is measured.
+and from it (a relay). Knows nothing of what is measured.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ class Facts(NamedTuple):
     tls: bool = True
     clock_s: float = 0.0
     way_s: float = 0.0
-    near: bool = False
 
 
 class LocalSeat:
-    """A place on one of the machines; there is always room."""
+    """A place on the machine; there is always room."""
 
     gpu = None
 
@@ -58,35 +57,31 @@ class LocalSeat:
 
 
 class LocalCluster:
-    """Node agents of this machine, which take turns."""
+    """One node agent of this machine."""
 
     def __init__(self, credentials: Credentials, facts: Facts) -> None:
         self._credentials = credentials
         self._facts = facts
-        self._addresses: list[Address] = []
+        self._address = Address("far", "127.0.0.1", 0)
         self._stack = contextlib.ExitStack()
-        self._given = 0
 
     async def open(self) -> None:
-        """Start the agents."""
+        """Start the agent."""
         facts = self._facts
         port, certificate = self._start_agent(facts.clock_s)
         if facts.way_s:
             port = self._start_relay(port, facts.way_s)
-        self._addresses.append(Address("far", "127.0.0.1", port, certificate))
-        if facts.near:
-            self._addresses.append(Address("near", "127.0.0.1", *self._start_agent(0.0)))
+        self._address = Address("far", "127.0.0.1", port, certificate)
 
     async def seat(self, wanted: Resources, on_waiting: Callable[[str], None]) -> LocalSeat:  # noqa: ARG002
         """Give a place."""
-        self._given += 1
-        return LocalSeat(self._addresses[self._given % len(self._addresses)])
+        return LocalSeat(self._address)
 
     def avoid(self, address: Address) -> None:
         """Do nothing."""
 
     async def close(self) -> None:
-        """End the agents."""
+        """End the agent."""
         self._stack.close()
 
     def _start_agent(self, clock_s: float) -> tuple[int, str | None]:
