@@ -79,6 +79,9 @@ class Machine:
 
     def remove(self) -> None:
         """End everything, and remove the namespace."""
+        # Its namespace goes later, and the link with it: a name that the next cluster needs.
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _do("ip", "link", "del", self._link)
         with contextlib.suppress(subprocess.CalledProcessError):
             until_s = time.monotonic() + 10
             while self.pids() and time.monotonic() < until_s:
