@@ -5,8 +5,8 @@
 Two machines (network namespaces with a Ray node each). Servers with four replicas start one after the other, and
 each is asked and then ended in another way: by SIGTERM, or by SIGKILL of the server, of its steward, of a node
 agent, of a replica's parent, or while it starts. After each, all that was there before and nothing else must be
-there again, within some seconds: processes on all machines, control groups, temporary files, Ray's actors and
-placement groups.
+there again, within some seconds: processes on all machines, control groups, Ray's actors and placement groups;
+and temporary files after one more server, as the folder of a killed one goes with the next start.
 
 Ends with 1 when something is left. Needs root, iproute2 and the extra `ray`. Takes ten minutes.
 """
@@ -49,6 +49,7 @@ groups = [one for one in placement_group_table().values() if one["state"] != "RE
 print(json.dumps([len(alive), len(groups)]))
 """
 
+LAST = "SIGTERM of one more"
 MARK = secrets.token_hex(8)
 """Variable that all processes of this benchmark have, and no other server."""
 Found = dict[str, list[str]]
@@ -83,8 +84,8 @@ def _is_stale(name: str) -> bool:
     return owner is not None and owner.is_gone()
 
 
-def left(before: Found) -> Found:
-    """What is there beside what was there before, once that does not change any more."""
+def left(before: Found, *, but: str = "") -> Found:
+    """What is there beside what was there before, but for one kind, once there is nothing or time is over."""
     until_s = time.monotonic() + GONE_S
     while True:
         now = there()
@@ -93,6 +94,7 @@ def left(before: Found) -> Found:
                 (collections.Counter(now[kind]) - collections.Counter(before[kind])).elements()
             )
             for kind in now
+            if kind != but
         }
         if not any(more.values()) or time.monotonic() > until_s:
             return {kind: each for kind, each in more.items() if each}
@@ -171,11 +173,15 @@ def measured(starts: int) -> tuple[dict[str, int], dict[str, Found]]:
             result.say(f"{number + 1}: {how}")
             ended(how)
             counts[how] += 1
-            more = left(before)
+            more = left(before, but="files")
             if more:
                 remained.setdefault(how, {}).update(more)
                 result.say(f"left: {more}")
                 before = there()
+        ended("SIGTERM")
+        counts[LAST] = 1
+        if more := left(before):
+            remained[LAST] = more
     return counts, remained
 
 

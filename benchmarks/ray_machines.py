@@ -157,7 +157,8 @@ class Cluster:
 def cluster(
     count: int, *, cores: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """Machines that have joined a head; afterwards nothing of them is left."""
+    """Machines that have joined a head; afterwards nothing of them is left, also on SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     bridge = f"lut{os.getpid()}"
     made = Cluster(cores, environment or {})
     try:

@@ -207,8 +207,7 @@ def concluded(
         figures={"queries": len(queries), "failed": failed, "taken": taken, "counted": counts},
         packages=("redis",),
         notes=(
-            "While Redis is away, 503 answers feedback on the other gateway's decisions: it is sent again, "
-            "and is taken once Redis is back.",
+            "503 answers feedback on the other gateway's decisions while Redis is away: it is sent again.",
         ),
     )
 

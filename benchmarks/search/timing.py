@@ -17,7 +17,7 @@ from tuner.space.environment import Environment, Machine
 from tuner.store.study_store import StudyStore
 from tuner.store.trial_rows import TrialResult
 from tuner.study import prediction, problem
-from tuner.study.search import sampler_of
+from tuner.study.samplers import sampler_of
 from tuner.values.trial import OK
 
 SAMPLERS = ("gp", "structured")

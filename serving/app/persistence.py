@@ -19,15 +19,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import dataclasses
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from serving.api.clipper.service import ClipperService, RegisteredModel
 from serving.app.followed_models import FollowedModels
-from serving.app.saved_state import SavedState, row_key, spec_json
+from serving.app.saved_state import SavedState
+from serving.app.state_in_force import StateInForce, as_text
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
@@ -71,8 +70,9 @@ class StateSaver:
         """Store the parts; `close` also closes `records`, which may be other gateways' as well."""
         self._records = records
         self._past = past
-        self._start_specs = {spec.id: spec for spec in past.start_cards}
-        self._models = FollowedModels(engine, self._start_specs, self._restore_version)
+        start_specs = {spec.id: spec for spec in past.start_cards}
+        self._models = FollowedModels(engine, start_specs, self._restore_version)
+        self._in_force = StateInForce(engine, repository, applications, clipper, start_specs)
         self._engine = engine
         self._repository = repository
         self._applications = applications
@@ -168,7 +168,7 @@ class StateSaver:
             await self._keep(undoes=False)
 
     async def _keep(self, *, undoes: bool) -> None:
-        here = self._here()
+        here = self._in_force.rows(self._past)
         self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
         now = self.in_force()
         changes = difference(self._written, now)
@@ -212,7 +212,7 @@ class StateSaver:
     async def _undo(self, revision: Revision) -> None:
         """Bring into force what a revision says, and nothing else."""
         self._undone += 1
-        await self._adopt(revision, self._here())
+        await self._adopt(revision, self._in_force.rows(self._past))
 
     async def watch(self) -> None:
         """Follow the record until cancelled; failures are logged once, and tried again."""
@@ -270,7 +270,7 @@ class StateSaver:
                 self._engine.failed[id_] = why
             if key.kind == record_schema.MODEL and any(one.name == key.name for one in served):
                 self._apart[key] = (
-                    _text(self._engine.catalogue.entry(key.name).as_json()),
+                    as_text(self._engine.catalogue.entry(key.name).as_json()),
                     text,
                 )
 
@@ -289,7 +289,7 @@ class StateSaver:
                 )
             return
         if lacks:
-            now = _text(self._engine.catalogue.entry(key.name).as_json())
+            now = as_text(self._engine.catalogue.entry(key.name).as_json())
             self._apart[key] = (now, self._past.rows[key])
 
     # Changes of other gateways
@@ -306,7 +306,7 @@ class StateSaver:
         try:
             await self._adopt_rows(changes)
         finally:
-            here = self._here()
+            here = self._in_force.rows(self._past)
             for key in changes:
                 self._apart.pop(key, None)
                 if here.get(key) != newest.rows.get(key):
@@ -352,70 +352,9 @@ class StateSaver:
 
     def in_force(self) -> Rows:
         """Return the rows of the state in force, and those that could not be brought into force."""
-        here = self._here()
+        here = self._in_force.rows(self._past)
         apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
         return changed(here, {key: row for key, (_, row) in apart.items()})
-
-    def _here(self) -> Rows:
-        now = {**self._changed_settings(), **self._versions(), **self._retired()}
-        for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
-            now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
-        for application in self._applications.all():
-            now[RecordKey(record_schema.APPLICATION, application.name)] = dataclasses.asdict(
-                application
-            )
-        for model in self._clipper.models():
-            key = RecordKey(record_schema.REGISTERED, model.name, model.version)
-            now[key] = model._asdict()
-        for name, version in self._clipper.current_versions().items():
-            now[RecordKey(record_schema.CURRENT, name)] = version
-        rows = {key: _text(data) for key, data in now.items()}
-        return {**self._still_left_out(), **rows}
-
-    def _changed_settings(self) -> dict[RecordKey, Any]:
-        start = self._past.start_settings.flat()
-        return {
-            RecordKey(record_schema.SETTING, name): {"value": value}
-            | ({"instead_of": start[name]} if name in start else {})
-            for name, value in self._engine.settings.flat().items()
-            if name not in start or start[name] != value
-        }
-
-    def _versions(self) -> dict[RecordKey, Any]:
-        rows: dict[RecordKey, Any] = {}
-        for served in self._engine.deployments():
-            if self._repository is not None and self._repository.has_loaded(served.id):
-                rows[row_key(record_schema.VERSION, served.id)] = {"folder": True}
-            elif self._start_specs.get(served.id) != served.spec:
-                rows[row_key(record_schema.VERSION, served.id)] = spec_json(served.spec)
-        return rows
-
-    def _retired(self) -> dict[RecordKey, Any]:
-        served = self._engine.models()
-        rows = {
-            row_key(record_schema.RETIRED, id_): spec_json(spec)
-            for id_, spec in self._start_specs.items()
-            if id_ not in served
-        }
-        if self._repository is not None:
-            for id_, stamp in self._repository.left_out().items():
-                rows[row_key(record_schema.RETIRED, id_)] = {"files": stamp}
-        return rows
-
-    def _still_left_out(self) -> Rows:
-        """Return unrestored rows, without versions since removed from the list."""
-        failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
-        names = {id_.name for id_ in failed}
-        return {
-            key: text
-            for key, text in self._past.left_out_rows.items()
-            if (key.kind != record_schema.VERSION or ModelId(key.name, key.version) in failed)
-            and (
-                key.kind != record_schema.MODEL
-                or key.name in names
-                or key not in self._past.rows_of(key.kind)
-            )
-        }
 
 
 @contextlib.contextmanager
@@ -428,7 +367,3 @@ def _going_on(what: str) -> Iterator[None]:
         log.error(text, extra={"what": what, "error": str(error)})
     except Exception:  # a fault of one change must not keep the others out
         log.exception(text, extra={"what": what})
-
-
-def _text(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"))

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from serving.errors import NotReady
 from serving.selection import decision_json
-from serving.selection.backlog import Backlog
 from serving.selection.decision_json import Feedback, LogText
 from serving.selection.decisions import DecisionLog, size_bytes
 from serving.selection.policy import Decision
@@ -36,6 +35,7 @@ from serving.selection.stores.shared_store import (
     StateKey,
     Told,
 )
+from serving.selection.write_backlog import WriteBacklog
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class FeedbackExchange:
         self._key: int | None = None  # what the log has at that place; None: not known yet
         self._states: dict[str, SharedUserStates] = {}
         self._logs: dict[str, DecisionLog] = {}
-        self._waiting: Backlog[Told] = Backlog()
-        self._decisions: Backlog[tuple[str, Decision]] = Backlog()
+        self._waiting: WriteBacklog[Told] = WriteBacklog()
+        self._decisions: WriteBacklog[tuple[str, Decision]] = WriteBacklog()
         self._early: deque[_Early] = deque(maxlen=_MAX_EARLY)
         self._again: list[Place] = []
         self._deleted: dict[str, int] = {}  # whose deletion is to be saved

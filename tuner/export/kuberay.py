@@ -65,7 +65,7 @@ _VARIABLES = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class PodGroup:
     """Pods of a group: their number, what each is given, and what Ray may place on it."""
 
     count: int
@@ -141,7 +141,7 @@ def caution() -> str:
     )
 
 
-def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
+def replica_machines(subject: ExportInput) -> tuple[PodGroup, list[str]]:
     """Return the pods on which the replicas fit, and the calculation in words."""
     knobs = Knobs(subject.advice.configuration)
     count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
@@ -173,7 +173,7 @@ def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
     else:
         lines.append("Memory: the study sets no limit, so none is set here.")
     reserved = math.ceil(each * (limit or 1.0))
-    machine = Machine(
+    machine = PodGroup(
         count=machines,
         cpu=cpu,
         memory_mb=memory_mb,
@@ -184,7 +184,7 @@ def replica_machines(subject: ExportInput) -> tuple[Machine, list[str]]:
     return machine, lines
 
 
-def gateway_machine(subject: ExportInput) -> tuple[Machine, list[str]]:
+def gateway_machine(subject: ExportInput) -> tuple[PodGroup, list[str]]:
     """Return the pod of the gateway, and the calculation in words."""
     knobs = Knobs(subject.advice.configuration)
     cache_mb = int(knobs.maybe("cache.capacity_mb") or 0)
@@ -197,10 +197,10 @@ def gateway_machine(subject: ExportInput) -> tuple[Machine, list[str]]:
             f"Memory: {server_resources.GATEWAY_MB}{cached} + {STEWARD_MB} of its steward + {RAY_MB} of Ray "
             f"= {memory_mb} MiB."
         )
-    return Machine(count=1, cpu=cpu, memory_mb=memory_mb, cores=0), lines
+    return PodGroup(count=1, cpu=cpu, memory_mb=memory_mb, cores=0), lines
 
 
-def _remarks(subject: ExportInput, server: Container, machines: Machine) -> list[str]:
+def _remarks(subject: ExportInput, server: Container, machines: PodGroup) -> list[str]:
     kind = subject.model.kind
     runtime = f" RUNTIMES={kind}" if kind in EXTRAS else ""
     pods = "kubectl delete pod --selector "
@@ -232,8 +232,8 @@ def _remarks(subject: ExportInput, server: Container, machines: Machine) -> list
     return remarks
 
 
-def _spec(server: Container, gateway: Machine, machines: Machine) -> dict[str, Any]:
-    head = Machine(count=1, cpu=HEAD_CPU, memory_mb=HEAD_MB, cores=0)
+def _spec(server: Container, gateway: PodGroup, machines: PodGroup) -> dict[str, Any]:
+    head = PodGroup(count=1, cpu=HEAD_CPU, memory_mb=HEAD_MB, cores=0)
     head_container = _ray_container(server, "ray-head", head, _GCS_PORT)
     machine = _ray_container(server, "machine", machines, _RAYLET_PORT)
     return {
@@ -250,7 +250,7 @@ def _spec(server: Container, gateway: Machine, machines: Machine) -> dict[str, A
     }
 
 
-def _start_parameters(machine: Machine) -> dict[str, str]:
+def _start_parameters(machine: PodGroup) -> dict[str, str]:
     """Return the options of `ray start`, beside those of the operator."""
     options = {
         "num-cpus": str(machine.cores),
@@ -262,7 +262,7 @@ def _start_parameters(machine: Machine) -> dict[str, str]:
     return options
 
 
-def _group(name: str, machine: Machine, template: dict[str, Any]) -> dict[str, Any]:
+def _group(name: str, machine: PodGroup, template: dict[str, Any]) -> dict[str, Any]:
     return {
         "groupName": name,
         "replicas": machine.count,
@@ -273,7 +273,7 @@ def _group(name: str, machine: Machine, template: dict[str, Any]) -> dict[str, A
     }
 
 
-def _gateway_template(server: Container, machine: Machine) -> dict[str, Any]:
+def _gateway_template(server: Container, machine: PodGroup) -> dict[str, Any]:
     ports = [("http", container.PORT), ("grpc", container.GRPC_PORT)]
     gateway = kubernetes.pod_container(
         server,
@@ -299,7 +299,7 @@ def _gateway_template(server: Container, machine: Machine) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
-def _ray_container(server: Container, name: str, machine: Machine, port: int) -> dict[str, Any]:
+def _ray_container(server: Container, name: str, machine: PodGroup, port: int) -> dict[str, Any]:
     """Return a container of Ray alone, which lives as long as it listens at a port."""
     model = kubernetes.pod_container(server, name, [])
     listens = {"tcpSocket": {"port": port}, "timeoutSeconds": 2}
@@ -317,7 +317,7 @@ def _ray_container(server: Container, name: str, machine: Machine, port: int) ->
     }
 
 
-def _resources(machine: Machine) -> dict[str, Any]:
+def _resources(machine: PodGroup) -> dict[str, Any]:
     wanted = {"cpu": f"{round(1000 * machine.cpu)}m"}
     if machine.memory_mb is not None:
         wanted["memory"] = f"{machine.memory_mb}Mi"

@@ -35,7 +35,7 @@ from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
-from tuner.study.search import sampler_of
+from tuner.study.samplers import sampler_of
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import RoundEvaluation
 from tuner.values.sampler_comparison import ComparisonRecord, SamplerRun

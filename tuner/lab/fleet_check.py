@@ -114,7 +114,7 @@ def check(
     )
 
 
-def _mean_ms(node: fleet.Node, configuration: Configuration) -> float:
+def _mean_ms(node: fleet.StudyNode, configuration: Configuration) -> float:
     evaluation = node.evaluate(configuration)
     if evaluation.measurement is None:
         reason = evaluation.outcome.reason

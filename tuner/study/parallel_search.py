@@ -6,7 +6,7 @@ differ (`tuner.sampling.surrogates.machine_speed`).
 
 A machine leaves the study when it is lost, when the default fails there (after `FAILURES` failures in
 a row) though it works elsewhere, and when it is slower than the others by more than the model expects
-(`Search.slow_node`). What was lost there, or failed since its last success, is evaluated again, and
+(`machine_report.slow_node`). What was lost there, or failed since its last success, is evaluated again, and
 those failures count against no configuration.
 """
 
@@ -21,6 +21,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from tuner.errors import TunerError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import Race
+from tuner.study import machine_report
 from tuner.study.search import ProposedTrial, Search
 from tuner.values.configuration import Configuration
 from tuner.values.trial import Trial
@@ -148,14 +149,14 @@ class ParallelSearch(Generic[NodeT]):
             failed.append(trial)
         if node.name in self._slow and len(self._nodes) > 1:
             self._remove(node, f"the machine {node.name} is left out: it {self._slow[node.name]}")
-        elif len(failed) >= FAILURES and self.search.has_worked(but_on=node.name):
+        elif len(failed) >= FAILURES and machine_report.has_worked(self.search, but_on=node.name):
             self._evaluate(None, node, self.search.problem.default, None)
         else:
             self._free.append(node)
 
     def _find_slow(self) -> None:
         names = [node.name for node in self._nodes if node.name not in self._slow]
-        if (slow := self.search.slow_node(names)) is not None:
+        if (slow := machine_report.slow_node(self.search, names)) is not None:
             name, how = slow
             self._slow[name] = how
 

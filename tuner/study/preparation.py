@@ -32,7 +32,7 @@ from tuner.study import problem
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Terminal
-from tuner.study.search import sampler_of
+from tuner.study.samplers import sampler_of
 from tuner.study.target import Target
 from tuner.values.configuration import Configuration
 from tuner.values.study_record import OUR_ENGINE

@@ -11,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,15 +26,15 @@ from tuner.sampling import pareto_front as fronts
 from tuner.sampling import recommendation, registry, shortlist
 from tuner.sampling.shortlist import Shortlist
 from tuner.sampling.surrogates.knowledge import NO_PRIOR_KNOWLEDGE, PriorKnowledge
-from tuner.sampling.surrogates.machine_speed import NODE_SD
 from tuner.settings.search import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
-from tuner.store.study_store import RunningTrial, Sampler, StudyStore
+from tuner.store.study_store import RunningTrial, StudyStore
 from tuner.study import prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.racing import Racing
+from tuner.study.samplers import sampler_of
 from tuner.values.configuration import Configuration
 from tuner.values.trial import Trial, best_of
 from tuner.values.verification_state import ParetoPoint
@@ -43,17 +43,12 @@ STOP_AFTER = 3
 """Number of consecutive low-gain proposals that end a search; one may come from a bad fit."""
 MAX_FAILED_IN_A_ROW = 8
 """Number of consecutive failures at the beginning that end the study."""
-MAX_DRIFT = 0.05
-"""Drift over a search above which it is reported; evaluations differ by as much anyway."""
 CHECK_EVERY = 4
 """Number of trials between checks; while the incumbent is recommended, every other one is left out.
 
 A check evaluates incumbent and default again, one after the other: a lucky evaluation must not
 mislead, and what is measured in one moment can be compared.
 """
-SLOW, MIN_ON_NODE = 4 * NODE_SD, 3
-"""Logarithm by which a machine must surely be slower than the others to be left out, and the number of
-evaluations there that tell."""
 MIN_FOR_RACE = 4
 """Number of successful trials before racing begins; until then the best is too uncertain."""
 PROMISING = frozenset({"guided", "replicate"})
@@ -121,10 +116,11 @@ class Search:
         self._folder = keep_in
         self._racing = racing
         self._predict = predict
-        self._given: dict[str, Any] = {
+        self.given: dict[str, Any] = {
             "candidates": problem.candidates,
             "known": NO_PRIOR_KNOWLEDGE,
         }
+        """Arguments of what estimates from the study: its candidates and what was known before."""
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
         self._settings = SearchSettings()
@@ -147,7 +143,7 @@ class Search:
         guess = problem.prediction if takes_guess else None
         latency = None if guess is None else problem.latency
         takes_earlier = registry.takes(settings.sampler, "earlier")
-        self._given["known"] = PriorKnowledge(
+        self.given["known"] = PriorKnowledge(
             prior_mean=None if guess is None else np.log(guess),
             warm_start=problem.warm_start if takes_earlier else None,
             latency=None if latency is None else np.log(latency),
@@ -277,70 +273,6 @@ class Search:
         """Return the trial with the best measured objective."""
         return best_of(self.trials)
 
-    def drift(self) -> str | None:
-        """Describe machine drift if it is considerable, otherwise return None."""
-        worked = [trial for trial in self.trials if trial.objective is not None]
-        if len({trial.node for trial in worked}) > 1:
-            return None
-        mean, error = recommendation.estimate_drift(self.store.study, **self._given)
-        if len(mean) != len(worked) or not len(mean):
-            return None
-        slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
-        apart = float(mean[slow] - mean[quick])
-        if apart < MAX_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
-            return None
-        return (
-            f"the machine was {math.expm1(apart):.0%} slower around trial "
-            f"{worked[slow].number} than around trial {worked[quick].number}: comparisons "
-            "of trials correct for this, but a quieter machine gives better results"
-        )
-
-    def node_speeds(self) -> str | None:
-        """Describe how much the machines differ, if there are several."""
-        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
-        if found is None:
-            return None
-        said = []
-        for name, mean, variance in zip(
-            found.names, found.mean, np.diag(found.covariance), strict=True
-        ):
-            low, high = mean - 1.96 * math.sqrt(variance), mean + 1.96 * math.sqrt(variance)
-            each = " to ".join(f"{math.expm1(end):+.1%}" for end in (low, high))
-            said.append(f"{name} {math.expm1(mean):+.1%} ({each})")
-        return (
-            f"{self.objective.name} on each machine, compared with all of them "
-            f"(with 95 % intervals): {', '.join(said)}"
-        )
-
-    def slow_node(self, names: Collection[str]) -> tuple[str, str] | None:
-        """Return which of these machines is slower than the others beyond what is expected, and how much."""
-        if len(self.trials) % CHECK_EVERY or len(names) < 2:
-            return None
-        found = recommendation.estimate_node_speeds(self.store.study, **self._given)
-        if found is None:
-            return None
-        places = [place for place, name in enumerate(found.names) if name in names]
-        if len(places) < 2:
-            return None
-        sign = 1.0 if self.objective.is_minimised else -1.0
-        place = max(places, key=lambda one: sign * found.mean[one])
-        weights = np.zeros(len(found.mean))
-        weights[places] = -1.0 / (len(places) - 1)
-        weights[place] = 1.0
-        slower = sign * float(weights @ found.mean)
-        error = math.sqrt(float(weights @ found.covariance @ weights))
-        if found.counts[place] < MIN_ON_NODE or slower - 2 * error < SLOW:
-            return None
-        return found.names[place], f"is {math.expm1(slower):.0%} slower than the others"
-
-    def has_worked(self, *, but_on: str) -> bool:
-        """Whether the default has worked on another machine than this one."""
-        return any(
-            one.measured is not None and one.node != but_on
-            for one in self.trials
-            if self.problem.is_default(one.configuration)
-        )
-
     def recommend(self, *, keeps_default: bool = True) -> Configuration | None:
         """Return what to use: the configuration with the best posterior mean, or the default.
 
@@ -355,14 +287,14 @@ class Search:
             points = self.front()
             return next((one.configuration for one in points if one.is_chosen), None)
         default = self.problem.default if keeps_default else None
-        found = recommendation.recommend(self.store.study, **self._given, default=default)
+        found = recommendation.recommend(self.store.study, **self.given, default=default)
         return None if found is None else Configuration({**self.problem.default, **found})
 
     def front(self) -> tuple[ParetoPoint, ...]:
         """Return the Pareto front, ordered from best to worst in the first objective."""
         found = None
         if self.second is not None:
-            found = fronts.pareto_front(self.store.study, **self._given)
+            found = fronts.pareto_front(self.store.study, **self.given)
         if found is None or self.second is None:
             return ()
         places = {"knee": found.knee, self.objective.name: 0}
@@ -387,7 +319,7 @@ class Search:
     def finalists(self, most: int) -> Shortlist | None:
         """Return the shortlist with its posterior, the best posterior mean first."""
         found = shortlist.make_shortlist(
-            self.store.study, **self._given, but=self.problem.default, most=most
+            self.store.study, **self.given, but=self.problem.default, most=most
         )
         if found is None:
             return None
@@ -411,7 +343,7 @@ class Search:
         measured = [one.measurement for one in self.trials if one.measurement is not None]
         if self._racing is None or len(measured) < MIN_FOR_RACE:
             return None
-        incumbent = recommendation.incumbent(self.store.study, **self._given)
+        incumbent = recommendation.incumbent(self.store.study, **self.given)
         if incumbent is None or not incumbent.is_log:
             return None
         errors = [
@@ -439,30 +371,3 @@ class Search:
             self._folder.write_bytes(
                 f"trials/{number}/requests.npz", records.encode(evaluation.records)
             )
-
-
-def sampler_of(settings: SearchSettings, problem: ProblemStatement) -> Sampler:
-    """Return the named sampler, or raise UsageError if name or option is unknown."""
-    first = list(problem.warm_start_configurations or ())
-    if problem.predicted_best is not None and registry.takes(settings.sampler, "guess"):
-        first.insert(0, problem.predicted_best)  # nearer than the best under another workload
-    given = {
-        "guess": problem.prediction,
-        "latency": problem.latency,
-        "first": first or None,
-        "earlier": problem.warm_start,
-    }
-    options: dict[str, Any] = {
-        option: value
-        for option, value in given.items()
-        if value is not None and registry.takes(settings.sampler, option)
-    }
-    if settings.epsilon is not None:
-        options["epsilon"] = settings.epsilon
-    return registry.create(
-        settings.sampler,
-        seed=settings.seed,
-        initial=settings.first_trials,
-        candidates=problem.candidates,
-        **options,
-    )

@@ -30,6 +30,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import (
     interruption,
+    machine_report,
     prediction,
     preparation,
     study_files,
@@ -41,7 +42,7 @@ from tuner.study import (
 from tuner.study.budget import FINAL_ROUNDS, MAX_SHORTLIST
 from tuner.study.creation import create_study, folder_of, name_study, name_taken
 from tuner.study.interruption import resumable
-from tuner.study.nodes.fleet import Node
+from tuner.study.nodes.fleet import StudyNode
 from tuner.study.nodes.opening import begin_on, open_fleet
 from tuner.study.parallel_search import ParallelSearch
 from tuner.study.preparation import StudyInputs, budget_of, make_evaluator, needs_of, prepare
@@ -215,7 +216,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     else:
         reason = _run_trials(setup, search, search)
     setup.progress.say(reason)
-    for note in filter(None, (search.drift(), search.node_speeds())):
+    for note in filter(None, (machine_report.drift(search), machine_report.node_speeds(search))):
         setup.note(note)
     measured = [trial.measured for trial in search.trials if trial.measured is not None]
     if again := sum(one.repeats > 0 for one in measured):
@@ -243,7 +244,7 @@ def _search(setup: StudyRun, search: Search) -> VerificationState:
     )
 
 
-def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch[Node]) -> str:
+def _run_trials(setup: StudyRun, search: Search, steps: Search | ParallelSearch[StudyNode]) -> str:
     while (reason := steps.stop_reason(setup.used_s())) is None:
         setup.terminal.check()
         trial = steps.step()

@@ -23,7 +23,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import final_selection, study_files, verification
 from tuner.study.budget import MAX_SHORTLIST, OPEN_LOADS
-from tuner.study.nodes.fleet import FleetRounds, Node
+from tuner.study.nodes.fleet import FleetRounds, StudyNode
 from tuner.study.preparation import StudyInputs, needs_of
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
@@ -48,7 +48,7 @@ class StudyRun:
     evaluator: Evaluator
     terminal: Terminal
     progress: Progress
-    nodes: list[Node] = dataclasses.field(default_factory=list)
+    nodes: list[StudyNode] = dataclasses.field(default_factory=list)
     """Machines that measure at once, without those that were lost; empty: this one."""
     begin_s: float
     """Monotonic start time, minus the time that earlier processes used."""
@@ -62,7 +62,7 @@ class StudyRun:
         evaluator: Evaluator,
         terminal: Terminal,
         *,
-        nodes: list[Node] | None = None,
+        nodes: list[StudyNode] | None = None,
         begun_s: float,
     ) -> StudyRun:
         """Return the run of a prepared study, which this process began at `begun_s`."""

@@ -82,7 +82,7 @@ class ManifestMaker:
         return FileEntry(self._known[key], seen.st_size, bool(seen.st_mode & stat.S_IXUSR))
 
 
-class Layout:
+class ArtefactLayout:
     """Folder with a model's files, which is kept as long as it is in use."""
 
     def __init__(self, folder: pathlib.Path, held: int) -> None:
@@ -161,7 +161,7 @@ class ArtefactStore:
         finally:
             part.unlink(missing_ok=True)
 
-    def lay_out(self, manifest: Manifest) -> Layout:
+    def lay_out(self, manifest: Manifest) -> ArtefactLayout:
         """Return a folder with the manifest's files below it, at their absolute paths, in use.
 
         Raises:
@@ -169,7 +169,7 @@ class ArtefactStore:
         """
         name = hashlib.sha256(repr(sorted(manifest.items())).encode()).hexdigest()[:32]
         folder = self._layouts / name
-        while (layout := Layout.of(folder)) is None:
+        while (layout := ArtefactLayout.of(folder)) is None:
             self._make(folder, manifest)
         return layout
 

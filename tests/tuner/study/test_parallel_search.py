@@ -18,6 +18,7 @@ from tuner.load_generator.plan import Race
 from tuner.sampling import recommendation
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
+from tuner.study import machine_report
 from tuner.study.budget import Budget
 from tuner.study.parallel_search import FAILURES, ParallelSearch
 from tuner.study.search import Search
@@ -224,11 +225,11 @@ def test_a_search_says_how_much_machines_differ() -> None:
     nodes = [ToyNode("a"), ToyNode("b", slower=1.12)]
     search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
     run_out(search, list(nodes))
-    found = search.node_speeds()
+    found = machine_report.node_speeds(search)
     assert found is not None
     assert found.startswith("mean on each machine, compared with all of them")
     low, high = (
         float(end.strip(" (),%")) / 100 for end in found.split("b ")[1].split("(")[1].split(" to ")
     )
     assert low < math.sqrt(1.12) - 1 < high
-    assert search_of().node_speeds() is None
+    assert machine_report.node_speeds(search_of()) is None

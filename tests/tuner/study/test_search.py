@@ -16,7 +16,7 @@ from tuner.load_generator.plan import Race
 from tuner.metrics import metric_constraints
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
-from tuner.study import prediction
+from tuner.study import machine_report, prediction
 from tuner.study.budget import Budget
 from tuner.study.problem import ProblemStatement
 from tuner.study.search import CHECK_EVERY, MAX_FAILED_IN_A_ROW, STOP_AFTER, Search
@@ -164,7 +164,7 @@ def test_a_machine_that_becomes_slower_is_told_of() -> None:
         budget = dataclasses.replace(BUDGET, trials=32, initial=8)
         search = search_of(None, bench, budget=budget, sampler="gp")
         run_out(search)
-        found = search.drift()
+        found = machine_report.drift(search)
         assert (found is not None) == slows, found
         assert found is None or "% slower around trial" in found
 

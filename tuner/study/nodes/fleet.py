@@ -21,7 +21,7 @@ TOLERATED = {"memory_mb": 0.05}
 """Facts that may differ by this share: kernels of equal machines reserve a little more or less."""
 
 
-class Node(Protocol):
+class StudyNode(Protocol):
     """One machine's `MeasuringNode`, from elsewhere; every call may raise NodeLost."""
 
     name: str
@@ -82,7 +82,7 @@ def _is_about(key: str, one: Any, other: Any) -> bool:
 
 
 _Round = Mapping[str, Evaluation]
-_Event = str | tuple[int | None, _Round | tuple[Node, Exception]]
+_Event = str | tuple[int | None, _Round | tuple[StudyNode, Exception]]
 """What a machine says, or a stream with its round, or with the machine that was lost and why."""
 
 
@@ -96,7 +96,7 @@ class FleetRounds:
 
     def __init__(
         self,
-        nodes: list[Node],
+        nodes: list[StudyNode],
         arms: Mapping[str, Configuration],
         *,
         latency_s: float,
@@ -167,7 +167,7 @@ class FleetRounds:
         self._nodes.remove(node)
         self._say(str(error))
 
-    def _measure(self, node: Node, place: int) -> None:
+    def _measure(self, node: StudyNode, place: int) -> None:
         stream = None
         try:
             for said in node.open_rounds(self._configurations, latency_s=self._latency_s):

@@ -12,7 +12,7 @@ from serving.errors import ServingError
 from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.settings.study import StudySettings
-from tuner.study.nodes.fleet import Node, check_alike
+from tuner.study.nodes.fleet import StudyNode, check_alike
 from tuner.study.nodes.measuring_node import MeasuringNode, facts
 from tuner.study.preparation import StudyInputs
 from tuner.values.configuration import Configuration
@@ -27,7 +27,7 @@ def open_fleet(
     *,
     kind: type[MeasuringNode] = MeasuringNode,
     goes_on: bool = False,
-) -> Iterator[list[Node]]:
+) -> Iterator[list[StudyNode]]:
     """Take the machines of `--workers`, or none; when a study goes on, there may be fewer.
 
     `kind` is what runs on each.
@@ -49,7 +49,7 @@ def open_fleet(
         yield fleet.nodes
 
 
-def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
+def begin_on(nodes: Sequence[StudyNode], evaluator: Evaluator, inputs: StudyInputs) -> list[str]:
     """Start the engines of all machines, and end this one's; return notes.
 
     Raises:
@@ -73,7 +73,7 @@ def begin_on(nodes: Sequence[Node], evaluator: Evaluator, inputs: StudyInputs) -
     return [*filter(None, [note]), *notes_on(nodes)]
 
 
-def notes_on(nodes: Sequence[Node]) -> Iterator[str]:
+def notes_on(nodes: Sequence[StudyNode]) -> Iterator[str]:
     """Yield notes on the machines' use."""
     for node in nodes:
         if node.is_here:
@@ -85,7 +85,7 @@ def notes_on(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def thread_for_each(nodes: Sequence[Node]) -> Iterator[ThreadPoolExecutor]:
+def thread_for_each(nodes: Sequence[StudyNode]) -> Iterator[ThreadPoolExecutor]:
     """Yield a thread for each machine; after an exception, such as of a signal, none is waited for.
 
     What they wait for ends when the machines are given back.
@@ -99,7 +99,7 @@ def thread_for_each(nodes: Sequence[Node]) -> Iterator[ThreadPoolExecutor]:
     threads.shutdown()
 
 
-def open_node(node: Node, first: Configuration) -> Mapping[str, Any]:
+def open_node(node: StudyNode, first: Configuration) -> Mapping[str, Any]:
     """Start a machine's engine (`MeasuringNode.open`), or raise UsageError with its name."""
     try:
         return node.open(first)

@@ -53,7 +53,7 @@ CLOSE_S = 10.0
 
 
 class RayNode:
-    """One machine of the cluster (`fleet.Node`)."""
+    """One machine of the cluster (`fleet.StudyNode`)."""
 
     def __init__(self, name: str, actor: Any, *, is_here: bool, within_s: float) -> None:
         """Take an actor; a call that takes longer than `within_s` shows that it is lost."""

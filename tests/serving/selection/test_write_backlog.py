@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.selection.backlog import PIECE, PIECE_BYTES, Backlog
+from serving.selection.write_backlog import PIECE, PIECE_BYTES, WriteBacklog
 
 SIZES = st.lists(st.sampled_from((1, 1000, PIECE_BYTES // 3, PIECE_BYTES, 3 * PIECE_BYTES)))
 
@@ -12,7 +12,7 @@ SIZES = st.lists(st.sampled_from((1, 1000, PIECE_BYTES // 3, PIECE_BYTES, 3 * PI
 def test_all_is_written_in_order_and_in_small_pieces(sizes, copies, written):
     """A piece that is written goes, and what comes meanwhile stays."""
     sizes *= copies
-    backlog = Backlog(capacity_bytes=2**40)
+    backlog = WriteBacklog(capacity_bytes=2**40)
     for key, size in enumerate(sizes):
         backlog.put(key, f"item {key}", size)
     pieces = backlog.pieces()
@@ -31,7 +31,7 @@ def test_all_is_written_in_order_and_in_small_pieces(sizes, copies, written):
 
 def test_a_backlog_is_bounded_by_number_and_bytes():
     """Whoever adds asks before; an item put again counts once."""
-    backlog = Backlog(capacity=3, capacity_bytes=100)
+    backlog = WriteBacklog(capacity=3, capacity_bytes=100)
     backlog.put(1, "one", 60)
     backlog.put(1, "one", 50)
     assert (len(backlog), backlog.bytes, 1 in backlog) == (1, 50, True)

@@ -12,7 +12,7 @@ PIECE_BYTES = 2**20
 _T = TypeVar("_T")
 
 
-class Backlog(Generic[_T]):
+class WriteBacklog(Generic[_T]):
     """Items by key; who adds heeds the bounds, so that items can be refused or the oldest dropped."""
 
     def __init__(self, *, capacity: int = 65_536, capacity_bytes: int = 64 * 2**20) -> None:
