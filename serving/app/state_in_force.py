@@ -12,9 +12,10 @@ from serving.app.saved_state import SavedState, row_key, spec_json
 from serving.engine.applications import Applications
 from serving.engine.engine import Engine
 from serving.engine.repository import Repository
+from serving.model_spec import ModelSpec
 from serving.state import record_schema
 from serving.state.records import RecordKey, Rows
-from serving.values import ModelId, ModelSpec
+from serving.values import ModelId
 
 
 class StateInForce:
