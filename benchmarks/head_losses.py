@@ -48,8 +48,8 @@ REDIS_PORT = 6398
 
 
 @contextlib.contextmanager
-def redis() -> Iterator[str]:
-    """A Redis server; yields its address."""
+def redis() -> Iterator[None]:
+    """A Redis server on `ray_machines.HERE`."""
     with tempfile.TemporaryDirectory() as folder:
         words = ("--bind", ray_machines.HERE, "--port", str(REDIS_PORT), "--protected-mode", "no")
         server = subprocess.Popen(
@@ -57,7 +57,7 @@ def redis() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
         )
         try:
-            yield f"{ray_machines.HERE}:{REDIS_PORT}"
+            yield
         finally:
             server.kill()
             server.wait()
@@ -108,31 +108,30 @@ class HeadLoser(threading.Thread):
 def measured(away_s: float, rounds: int) -> tuple[list[PhaseResult], list[float]]:
     """Load, and lose the head."""
     cores = machine_losses.CORES
-    with redis() as address:
-        environment = {
-            "RAY_REDIS_ADDRESS": address,
-            "RAY_gcs_rpc_server_reconnect_timeout_s": str(WAITS_S.get(away_s, 60)),
-        }
-        with ray_machines.cluster(2, cores=cores, environment=environment) as cluster:
-            settings = {"replica.spawner": "ray", "replica.count": machine_losses.REPLICAS}
-            with (
-                mock.patch.dict("os.environ", cluster.environment),
-                server_process.served(machine_losses.MODEL, settings) as where,
-                LoadGenerator() as generator,
-            ):
-                generator.set_payloads(open_loop.images(where.port, machine_losses.MODEL))
-                loser = HeadLoser(cluster, where.admin_port, away_s=away_s, rounds=rounds)
-                loser.start()
-                plan = PhasePlan(
-                    host="127.0.0.1",
-                    port=where.port,
-                    concurrency=machine_losses.CLIENTS,
-                    seconds=machine_losses.SLICE_S,
-                    timeout_s=machine_losses.TIMEOUT_S,
-                )
-                phases = []
-                while loser.is_alive():
-                    phases.append(generator.run(plan))
+    environment = {
+        "RAY_REDIS_ADDRESS": f"{ray_machines.HERE}:{REDIS_PORT}",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(WAITS_S.get(away_s, 60)),
+    }
+    with ray_machines.cluster(2, cores=cores, environment=environment, beside=redis()) as cluster:
+        settings = {"replica.spawner": "ray", "replica.count": machine_losses.REPLICAS}
+        with (
+            mock.patch.dict("os.environ", cluster.environment),
+            server_process.served(machine_losses.MODEL, settings) as where,
+            LoadGenerator() as generator,
+        ):
+            generator.set_payloads(open_loop.images(where.port, machine_losses.MODEL))
+            loser = HeadLoser(cluster, where.admin_port, away_s=away_s, rounds=rounds)
+            loser.start()
+            plan = PhasePlan(
+                host="127.0.0.1",
+                port=where.port,
+                concurrency=machine_losses.CLIENTS,
+                seconds=machine_losses.SLICE_S,
+                timeout_s=machine_losses.TIMEOUT_S,
+            )
+            phases = []
+            while loser.is_alive():
+                phases.append(generator.run(plan))
     if loser.error is not None:
         raise loser.error
     return phases, loser.lost_s

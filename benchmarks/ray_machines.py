@@ -24,6 +24,7 @@ _NETWORK = "10.77.0"
 HERE = f"{_NETWORK}.1"
 """Address of this machine, on which the server runs."""
 _STORE_BYTES = 100 << 20
+FIRST = 'echo -15 > /proc/self/autogroup; exec "$@"'
 
 
 class Machine:
@@ -57,7 +58,7 @@ class Machine:
         self._cluster.ray("start", "--head", "--port", str(_PORT), "--node-ip-address",
             self.address, "--num-cpus", "0", "--include-dashboard", "false",
             "--object-store-memory", str(_STORE_BYTES), "--temp-dir", self._cluster.folder,
-            namespace=self.name)  # fmt: skip
+            namespace=self.name, goes_first=True)  # fmt: skip
 
     def kill(self) -> None:
         """End everything that runs on it, at once."""
@@ -127,13 +128,19 @@ class Cluster:
         self.ray("start", "--address", self.address, "--node-ip-address", address, "--num-cpus",
             str(cores), "--object-store-memory", str(_STORE_BYTES), namespace=namespace)  # fmt: skip
 
-    def ray(self, *words: str, namespace: str | None = None) -> None:
-        """Run a command of Ray's, with the cluster's token."""
+    def ray(self, *words: str, namespace: str | None = None, goes_first: bool = False) -> None:
+        """Run a command of Ray's, with the cluster's token.
+
+        `goes_first` is for the head, which in truth has cores of its own: it does not wait for what is measured.
+        """
         command = [sys.executable, "-m", "ray.scripts.scripts", *words]
         if namespace is not None:  # `ip netns exec` would mount a /sys without control groups
             command = ["nsenter", f"--net=/run/netns/{namespace}", *command]
+        if goes_first:
+            command = ["sh", "-c", FIRST, "sh", *command]
         done = subprocess.run(
             command,
+            start_new_session=goes_first,
             env={**os.environ, **self.environment, **self._more},
             capture_output=True,
             text=True,
@@ -155,9 +162,16 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    count: int, *, cores: int, environment: Mapping[str, str] | None = None
+    count: int,
+    *,
+    cores: int,
+    environment: Mapping[str, str] | None = None,
+    beside: contextlib.AbstractContextManager[object] | None = None,
 ) -> Iterator[Cluster]:
-    """Machines that have joined a head; afterwards nothing of them is left, also on SIGTERM."""
+    """Machines that have joined a head; afterwards nothing of them is left, also on SIGTERM.
+
+    `beside` is entered when `HERE` exists, and before Ray starts.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     bridge = f"lut{os.getpid()}"
     made = Cluster(cores, environment or {})
@@ -165,8 +179,9 @@ def cluster(
         _do("ip", "link", "add", bridge, "type", "bridge")
         _do("ip", "addr", "add", f"{HERE}/24", "dev", bridge)
         _do("ip", "link", "set", bridge, "up")
-        made.open(bridge, count)
-        yield made
+        with beside or contextlib.nullcontext():
+            made.open(bridge, count)
+            yield made
     finally:
         made.close()
         with contextlib.suppress(subprocess.CalledProcessError):

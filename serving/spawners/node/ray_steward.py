@@ -112,6 +112,8 @@ class Steward:
             log_to_driver=False,
             configure_logging=False,
         )
+        # Ends Ray's thread that prints errors: it would keep a core busy while the head is away.
+        ray._private.worker.global_worker.threads_stopped.set()  # noqa: SLF001
         self._control.send({"event": "ready", "version": ray.__version__})
         threading.Thread(target=self._watch, daemon=True).start()
         with contextlib.suppress(Closed):
