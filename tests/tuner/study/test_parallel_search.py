@@ -241,3 +241,18 @@ def test_a_search_says_how_much_machines_differ(objective: str, factor: float) -
     )
     assert low < math.sqrt(factor) - 1 < high
     assert machine_report.node_speeds(search_of()) is None
+
+
+def test_rounds_do_not_vary_by_what_machines_differ() -> None:
+    """One machine measures a round, so its own speed cancels; trials vary by it all the same."""
+    spreads = []
+    for slower in (1.0, 1.2):
+        search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
+        run_out(search, [ToyNode("a"), ToyNode("b", slower=slower)])
+        found = search.finalists(3)
+        incumbent = recommendation.incumbent(search.store.study, **search.given)
+        assert found is not None
+        assert incumbent is not None
+        assert found.evaluation_sd < incumbent.noise_sd
+        spreads.append(found.evaluation_sd)
+    assert spreads[1] < 1.4 * spreads[0]
