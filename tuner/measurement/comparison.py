@@ -61,12 +61,17 @@ def is_enough(
     best: Sequence[Measurement],
     names: Sequence[str],
     rule: StoppingRule,
+    nodes: Sequence[str] = (),
 ) -> bool:
-    """Whether the pairs so far suffice to end the comparison in every objective."""
+    """Whether the pairs so far suffice to end the comparison in every objective.
+
+    Args:
+        nodes: machine of each pair; empty if all are of the same.
+    """
     if len(best) < MIN_PAIRS:
         return False
     found = map(objectives.find_objective, names)
-    return all(rule.is_enough(_differences(default, best, one)) for one in found)
+    return all(rule.is_enough(_differences(default, best, one), nodes) for one in found)
 
 
 def compare(
@@ -77,10 +82,13 @@ def compare(
     second: str | None = None,
     rule: StoppingRule | None = None,
     names: tuple[str, str] = NAMES,
+    nodes: Sequence[str] = (),
 ) -> Verdict:
     """Reach a verdict from pairs of evaluations, matched by position.
 
-    `rule` decided when to stop, accounting for `second`; None if the number of pairs was fixed.
+    Args:
+        rule: decided when to stop, accounting for `second`; None if the number of pairs was fixed.
+        nodes: machine of each pair; empty if all are of the same.
 
     Raises:
         UsageError: there are fewer than two pairs, the counts differ, or an objective is unknown.
@@ -88,7 +96,7 @@ def compare(
     made_best = objectives.find_objective(objective)
     differences = _differences(default, best, made_best)
     alpha = sequential.ALPHA if rule is None else rule.alpha
-    found = sequential.estimate(differences, alpha=alpha)
+    found = sequential.estimate(differences, nodes, alpha=alpha)
     ratio = math.exp(found.value)
     interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
     throughput_ratio, throughput_interval = _ratio(
@@ -110,10 +118,11 @@ def compare(
         default=tuple(default),
         best=tuple(best),
         text="",
-        second=None if second is None else _second_verdict(default, best, second, rule),
+        second=None if second is None else _second_verdict(default, best, second, rule, nodes),
     )
     is_shared = rule is not None and rule.objectives > 1
-    text = _sentence(verdict, made_best, found, differences, names, is_shared=is_shared)
+    sd = sequential.robust_mean(differences, nodes).sd
+    text = _sentence(verdict, made_best, found, sd, names, is_shared=is_shared)
     return dataclasses.replace(verdict, text=text)
 
 
@@ -122,8 +131,9 @@ def _second_verdict(
     best: Sequence[Measurement],
     objective: str,
     rule: StoppingRule | None,
+    nodes: Sequence[str],
 ) -> SecondObjectiveVerdict:
-    found = compare(default, best, objective=objective, rule=rule)
+    found = compare(default, best, objective=objective, rule=rule, nodes=nodes)
     return SecondObjectiveVerdict(
         objective=objective,
         outcome=found.outcome,
@@ -215,12 +225,12 @@ def _sentence(
     verdict: Verdict,
     objective: Objective,
     found: Estimate,
-    differences: Sequence[float],
+    sd: float,
     names: tuple[str, str],
     *,
     is_shared: bool,
 ) -> str:
-    pairs = len(differences)
+    pairs = len(verdict.best)
     values = middles(verdict.default, verdict.best, objective.name)
     assert values is not None, "the pairs have a ratio"
     before, now = (f"{value:.4g} {objective.unit}".strip() for value in values)
@@ -242,7 +252,7 @@ def _sentence(
     if found.low >= -EQUIVALENCE_MARGIN and found.high <= EQUIVALENCE_MARGIN:
         margin = f"{100 * math.expm1(EQUIVALENCE_MARGIN):.2g} %"
         return f"No difference that matters: {figures}; it is shown to be under {margin}."
-    unseen = gain_from_differences(sequential.robust_mean(differences).sd, pairs)
+    unseen = gain_from_differences(sd, pairs)
     return (
         f"No difference shown: {figures}; differences under about {100 * unseen:.2g} "
         f"% cannot be seen in this time, and under {50 * unseen:.2g} % in four times "

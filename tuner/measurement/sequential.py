@@ -107,31 +107,42 @@ class RobustMean(NamedTuple):
     degrees: float
 
 
-def robust_mean(differences: Sequence[float]) -> RobustMean:
+def robust_mean(differences: Sequence[float], nodes: Sequence[str] = ()) -> RobustMean:
     """Return the robust mean of two or more pairs' differences, in order.
 
-    Outliers are drawn in (`robust`). If neighbours correlate by more than `ALIKE`, the differences
-    count as a first-order autoregression, with Kendall's bias correction and Bartlett's variance of
-    the mean.
+    Outliers are drawn in (`robust`). If neighbours on a machine correlate by more than `ALIKE`, its
+    differences count as a first-order autoregression, with Kendall's bias correction and Bartlett's
+    variance of the mean; those of different machines are independent.
+
+    Args:
+        nodes: machine of each difference; empty if all are of the same.
     """
-    return _robust_mean(tuple(float(one) for one in differences))
+    return _robust_mean(tuple(float(one) for one in differences), tuple(nodes))
 
 
 @functools.lru_cache(maxsize=256)
-def _robust_mean(differences: tuple[float, ...]) -> RobustMean:
+def _robust_mean(differences: tuple[float, ...], nodes: tuple[str, ...]) -> RobustMean:
     values = robust(np.asarray(differences, dtype=float))
     count, mean, own = len(values), float(values.mean()), float(values.std(ddof=1))
     if count < MIN_PAIRS or not own:
         return RobustMean(mean, own, count - 1)
-    away = values - mean
-    alike = float(away[1:] @ away[:-1]) / float(away @ away)
-    if (alike + 1 / count) * math.sqrt(count) < ALIKE:
+    away, on = values - mean, np.array(nodes or [""] * count)
+    runs = [away[on == node] for node in dict.fromkeys(nodes or [""])]
+    neighbours = count - len(runs)
+    alike = sum(float(run[1:] @ run[:-1]) for run in runs) / float(away @ away)
+    excess = count * alike + neighbours / (count - 1)
+    if excess < ALIKE * math.sqrt(neighbours + 1):
         return RobustMean(mean, own, count - 1)
-    kept = min((alike * count + 1) / (count - 4), MAX_ALIKE)
-    lags = np.arange(1, count)
-    more = 1 + 2 * float((1 - lags / count) @ kept**lags)
+    kept = min(excess / max(neighbours - 3, 1), MAX_ALIKE)
+    more = sum(len(run) / count * _variance_of_mean(len(run), kept) for run in runs)
     sd = own * math.sqrt(more * (count - 1) / (count - more))
     return RobustMean(mean, sd, max(MIN_DEGREES, count / more - 1))
+
+
+def _variance_of_mean(count: int, correlation: float) -> float:
+    """Return the variance of the mean of a first-order autoregression, over that without correlation."""
+    lags = np.arange(1, count)
+    return 1 + 2 * float((1 - lags / count) @ correlation**lags)
 
 
 def robust(values: Array) -> Array:
@@ -168,19 +179,23 @@ def _median(values: Array) -> float:
     return float(np.add.reduce(middle)) / len(middle)
 
 
-def read(plan: StoppingBoundaries, differences: Sequence[float], look: int) -> InterimResult:
-    """Return what the look with this index shows."""
-    count = plan.looks[look]
-    mean = robust_mean(differences[:count]).mean
+def read(
+    plan: StoppingBoundaries, differences: Sequence[float], look: int, nodes: Sequence[str] = ()
+) -> InterimResult:
+    """Return what the look with this index shows; `nodes` as for `robust_mean`."""
+    known = [robust_mean(differences[:at], nodes[:at]) for at in plan.looks[: look + 1]]
+    count, mean = plan.looks[look], known[-1].mean
     # The assumed sd, or the pairs' if it was larger at any look.
-    sd = max(plan.sd, *(robust_mean(differences[:at]).sd for at in plan.looks[: look + 1]))
+    sd = max(plan.sd, *(one.sd for one in known))
     reach = plan.boundaries[look] * sd / math.sqrt(count)
     return InterimResult(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 
-def estimate(differences: Sequence[float], *, alpha: float = ALPHA) -> Estimate:
-    """Return the robust mean of two or more differences, with a 1 - alpha interval."""
-    mean, sd, degrees = robust_mean(differences)
+def estimate(
+    differences: Sequence[float], nodes: Sequence[str] = (), *, alpha: float = ALPHA
+) -> Estimate:
+    """Return the robust mean of two or more differences (see there), with a 1 - alpha interval."""
+    mean, sd, degrees = robust_mean(differences, nodes)
     reach = float(special.stdtrit(degrees, 1 - alpha / 2)) * sd / math.sqrt(len(differences))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)
 
@@ -251,21 +266,31 @@ class StoppingRule:
         """Error for the comparison in one objective."""
         return ALPHA / self.objectives
 
-    def is_enough(self, differences: Sequence[float]) -> bool:
-        """Whether the pairs' log ratios, in order, suffice to end a comparison."""
+    def is_enough(self, differences: Sequence[float], nodes: Sequence[str] = ()) -> bool:
+        """Whether the pairs' log ratios, in order, suffice to end a comparison.
+
+        Args:
+            nodes: as for `robust_mean`.
+        """
         differences = [one - self.at for one in differences]
         plan = StoppingBoundaries.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         return any(
-            count == self.most or self._is_told(plan, differences[:count], look)
+            count == self.most or self._is_told(plan, differences[:count], look, nodes[:count])
             for look, count in enumerate(plan.looks)
             if count <= len(differences)
         )
 
-    def _is_told(self, plan: StoppingBoundaries, differences: Sequence[float], look: int) -> bool:
-        found = estimate(differences, alpha=self.alpha)
+    def _is_told(
+        self,
+        plan: StoppingBoundaries,
+        differences: Sequence[float],
+        look: int,
+        nodes: Sequence[str] = (),
+    ) -> bool:
+        found = estimate(differences, nodes, alpha=self.alpha)
         if found.high - found.low > MAX_WIDER * self._planned_width():
             return False
-        reading = read(plan, differences, look)
+        reading = read(plan, differences, look, nodes)
         if reading.is_crossed:
             return found.is_shown
         ends = (reading.low, reading.high, found.low, found.high)

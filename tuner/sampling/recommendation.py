@@ -98,11 +98,11 @@ def _beats(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeSpeeds:
-    """How much the machines of a study differ, in logarithms of the objective."""
+    """How much the machines of a study differ, in logarithms of the objective, minimised."""
 
     names: tuple[str, ...]
     counts: Positions  # (k,) successful evaluations on each
-    mean: Array  # (k,) above the mean of all
+    mean: Array  # (k,) above the mean of all: slower
     covariance: Array  # (k, k)
 
 
@@ -179,7 +179,7 @@ def estimate_node_speeds(
     return NodeSpeeds(
         names=history.node_names,
         counts=np.bincount(history.nodes, minlength=count),
-        mean=history.sign * (centred @ mean),
+        mean=centred @ mean,
         covariance=centred @ covariance @ centred,
     )
 

@@ -27,6 +27,7 @@ class Shortlist:
     mean: Array  # (k,) of the logarithm of the objective, minimised
     covariance: Array  # (k, k)
     evaluation_sd: float
+    """Sd of an evaluation among those of a round, which one machine measures."""
 
 
 def make_shortlist(
@@ -74,7 +75,7 @@ def make_shortlist(
         configurations=tuple(sound[near[place]] for place in chosen),
         mean=mean[near][chosen],
         covariance=covariance[np.ix_(chosen, chosen)],
-        evaluation_sd=model.noise_sd,
+        evaluation_sd=model.round_noise_sd,
     )
 
 

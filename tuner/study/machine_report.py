@@ -43,8 +43,9 @@ def node_speeds(search: Search) -> str | None:
     if found is None:
         return None
     said = []
+    sign = 1.0 if search.objective.is_minimised else -1.0
     for name, mean, variance in zip(
-        found.names, found.mean, np.diag(found.covariance), strict=True
+        found.names, sign * found.mean, np.diag(found.covariance), strict=True
     ):
         low, high = mean - 1.96 * math.sqrt(variance), mean + 1.96 * math.sqrt(variance)
         each = " to ".join(f"{math.expm1(end):+.1%}" for end in (low, high))
@@ -65,12 +66,11 @@ def slow_node(search: Search, names: Collection[str]) -> tuple[str, str] | None:
     places = [place for place, name in enumerate(found.names) if name in names]
     if len(places) < 2:
         return None
-    sign = 1.0 if search.objective.is_minimised else -1.0
-    place = max(places, key=lambda one: sign * found.mean[one])
+    place = max(places, key=lambda one: found.mean[one])
     weights = np.zeros(len(found.mean))
     weights[places] = -1.0 / (len(places) - 1)
     weights[place] = 1.0
-    slower = sign * float(weights @ found.mean)
+    slower = float(weights @ found.mean)
     error = math.sqrt(float(weights @ found.covariance @ weights))
     if found.counts[place] < MIN_ON_NODE or slower - 2 * error < SLOW:
         return None

@@ -222,7 +222,10 @@ def check_open_loop(
         seconds = OPEN_LOADS * settings.measurement.measured_s
         evaluation = _evaluate_at(setup, configuration, load, seconds=seconds)
         last = RoundEvaluation(
-            role=role, outcome=evaluation.outcome, measurement=evaluation.measurement
+            role=role,
+            outcome=evaluation.outcome,
+            measurement=evaluation.measurement,
+            node=evaluation.node,
         )
         evaluations.append(last)
         setup.progress.print_open_round(last, rate_per_s)

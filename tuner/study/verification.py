@@ -103,6 +103,8 @@ class Rounds:
     evaluations: tuple[RoundEvaluation, ...]
     """All round evaluations, including failed ones."""
     measurements: Mapping[str, tuple[Measurement, ...]]
+    nodes: tuple[str, ...] = ()
+    """Machine of each complete round."""
 
     @property
     def complete_rounds(self) -> int:
@@ -166,6 +168,7 @@ def _judge(arm: str, evaluation: Evaluation, needs: EvaluationRequirements) -> R
         outcome=outcome,
         measurement=evaluation.measurement if is_ok else None,
         slices_ms=evaluation.slices_ms if is_ok else (),
+        node=evaluation.node,
     )
 
 
@@ -198,8 +201,11 @@ class Pairs:
 
     def is_enough(self, rounds: Rounds) -> bool:
         """Whether the pairs so far are enough to end the comparison."""
-        both = among(rounds.evaluations, "default", "best").measurements
-        return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
+        pairs = among(rounds.evaluations, "default", "best")
+        both = pairs.measurements
+        return comparison.is_enough(
+            both["default"], both["best"], self.names, self.rule, pairs.nodes
+        )
 
     def verdict(self, rounds: Rounds) -> Verdict | None:
         """Return the verdict, or None if there are too few pairs."""
@@ -212,6 +218,7 @@ class Pairs:
             objective=self.names[0],
             second=self.names[1] if len(self.names) > 1 else None,
             rule=self.rule,
+            nodes=pairs.nodes,
         )
         return dataclasses.replace(found, evaluation_sd=evaluation_sd(rounds.evaluations))
 
@@ -254,6 +261,7 @@ def _ratios(first_ms: Sequence[float], second_ms: Sequence[float]) -> list[float
 def count_rounds(evaluations: Sequence[RoundEvaluation], arms: Sequence[str]) -> Rounds:
     """Return the measurements of complete rounds by arm."""
     found: dict[str, list[Measurement]] = {role: [] for role in arms}
+    nodes: list[str] = []
     size = len(arms)
     for first in range(0, len(evaluations), size):
         seen = {
@@ -262,9 +270,11 @@ def count_rounds(evaluations: Sequence[RoundEvaluation], arms: Sequence[str]) ->
             if evaluation.measurement is not None
         }
         if len(seen) == size:
+            nodes.append(evaluations[first].node)
             for role, measurement in seen.items():
                 found[role].append(measurement)
     return Rounds(
         evaluations=tuple(evaluations),
         measurements={role: tuple(measurements) for role, measurements in found.items()},
+        nodes=tuple(nodes),
     )

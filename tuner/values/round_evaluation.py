@@ -19,6 +19,8 @@ class RoundEvaluation(Plain):
     """Measurement, or None unless the outcome is ok."""
     slices_ms: tuple[float, ...] = ()
     """Mean latency of each time slice, 0 for an omitted slice; empty without slices."""
+    node: str = ""
+    """Machine that evaluated it, as that of a trial."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,19 +58,25 @@ class ToyNode(ToyBench):
         started_at = found.started_at + 3.0 * len(self.launched)
         measured = found.measurement
         if measured is not None:
-            measured = dataclasses.replace(measured, mean_ms=measured.mean_ms * self._slower)
+            measured = dataclasses.replace(
+                measured,
+                mean_ms=measured.mean_ms * self._slower,
+                throughput_per_s=measured.throughput_per_s / self._slower,
+            )
         return dataclasses.replace(
             found, node=self.name, measurement=measured, started_at=started_at
         )
 
 
-def search_of(*, sampler: str = "random", budget: Budget = BUDGET) -> Search:
+def search_of(
+    *, sampler: str = "random", budget: Budget = BUDGET, objective: str = "mean"
+) -> Search:
     found = Search(
         store=StudyStore.in_memory("s"),
         problem=benches.arena(),
         evaluator=ToyBench(),
         budget=budget,
-        objective="mean",
+        objective=objective,
         limits=(),
         stop_ei=0.0,
         keep_in=None,
@@ -193,9 +199,10 @@ def test_failures_of_a_broken_machine_count_against_no_configuration() -> None:
     assert search.recommend() in works
 
 
-def test_a_machine_that_is_much_slower_is_left_out() -> None:
+@pytest.mark.parametrize("objective", ["mean", "throughput"])
+def test_a_machine_that_is_much_slower_is_left_out(objective: str) -> None:
     nodes = [ToyNode("a"), ToyNode("b"), ToyNode("c", slower=2.5)]
-    search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
+    search = search_of(budget=dataclasses.replace(BUDGET, trials=24), objective=objective)
     (said,) = run_out(search, list(nodes))
     assert said.startswith("the machine c is left out: it is ")
     assert said.endswith("% slower than the others")
@@ -220,16 +227,32 @@ def test_a_slow_machine_leaves_whichever_trial_tells_of_it() -> None:
     assert said.startswith("the machine a is left out: it is ")
 
 
-def test_a_search_says_how_much_machines_differ() -> None:
+@pytest.mark.parametrize(("objective", "factor"), [("mean", 1.12), ("throughput", 1 / 1.12)])
+def test_a_search_says_how_much_machines_differ(objective: str, factor: float) -> None:
     """The factor of a machine lies in its interval, compared with the mean of all."""
     nodes = [ToyNode("a"), ToyNode("b", slower=1.12)]
-    search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
+    search = search_of(budget=dataclasses.replace(BUDGET, trials=24), objective=objective)
     run_out(search, list(nodes))
     found = machine_report.node_speeds(search)
     assert found is not None
-    assert found.startswith("mean on each machine, compared with all of them")
+    assert found.startswith(f"{objective} on each machine, compared with all of them")
     low, high = (
         float(end.strip(" (),%")) / 100 for end in found.split("b ")[1].split("(")[1].split(" to ")
     )
-    assert low < math.sqrt(1.12) - 1 < high
+    assert low < math.sqrt(factor) - 1 < high
     assert machine_report.node_speeds(search_of()) is None
+
+
+def test_rounds_do_not_vary_by_what_machines_differ() -> None:
+    """One machine measures a round, so its own speed cancels; trials vary by it all the same."""
+    spreads = []
+    for slower in (1.0, 1.2):
+        search = search_of(budget=dataclasses.replace(BUDGET, trials=24))
+        run_out(search, [ToyNode("a"), ToyNode("b", slower=slower)])
+        found = search.finalists(3)
+        incumbent = recommendation.incumbent(search.store.study, **search.given)
+        assert found is not None
+        assert incumbent is not None
+        assert found.evaluation_sd < incumbent.noise_sd
+        spreads.append(found.evaluation_sd)
+    assert spreads[1] < 1.4 * spreads[0]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tests.fakes.benches import ToyBench
 from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.outcomes import count_failures
+from tuner.measurement import sequential
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import metric_constraints
 from tuner.study import verification
@@ -240,3 +243,36 @@ def test_a_slice_that_was_left_out_takes_its_neighbour_with_it() -> None:
         cut = verification.evaluation_sd(rounds(place))
         assert cut is not None
         assert cut == pytest.approx(whole, abs=0.02)
+
+
+def test_what_drifts_on_each_of_two_machines_is_no_chance() -> None:
+    """The intervals of both objectives and the stop know which pairs are neighbours."""
+    pairs = Pairs(names=("mean", "p50"), most=24, sd=0.03)
+    drift = 0.04 * np.sin(np.arange(12) / 2)
+    differences = np.stack([drift, -drift]).T.ravel().tolist()
+    nodes = ["a", "b"] * 12
+    plain = ToyBench().evaluate(ONE).measurement
+    assert plain is not None
+    rounds = count_rounds(
+        [
+            RoundEvaluation(
+                role=role,
+                outcome=Outcome(status="ok"),
+                measurement=dataclasses.replace(plain, mean_ms=mean_ms, p50_ms=mean_ms),
+                node=node,
+            )
+            for difference, node in zip(differences, nodes, strict=True)
+            for role, mean_ms in (("default", 1.0), ("best", math.exp(difference)))
+        ],
+        ("default", "best"),
+    )
+    found = pairs.verdict(rounds)
+    assert found is not None
+    assert found.second is not None
+    expected = sequential.estimate(differences, nodes, alpha=pairs.rule.alpha)
+    assert expected.high > 2 * sequential.estimate(differences, alpha=pairs.rule.alpha).high
+    for interval in (found.interval, found.second.interval):
+        assert interval.high == pytest.approx(math.exp(expected.high))
+    before = count_rounds(rounds.evaluations[:-2], ("default", "best"))
+    assert pairs.rule.is_enough(differences[:-1])
+    assert not pairs.is_enough(before)

@@ -265,7 +265,8 @@ class InterleavedReplay:
         for arm in arms:
             template, configuration = templates[arm], self._configurations[arm]
             if not steps[arm]:
-                yield arm, _failed(configuration, template.outcome, template.startup_s, started_at)
+                failed = _failed(configuration, template.outcome, template.startup_s, started_at)
+                yield arm, dataclasses.replace(failed, node=evaluator.node)
                 continue
             played = evaluator.moved(
                 template,
@@ -274,22 +275,21 @@ class InterleavedReplay:
                 warmup_s=2 * self.slices.quartets * self.slices.dropped_s,
             )
             each = len(played.blocks) // len(steps[arm])
-            yield (
-                arm,
-                Evaluation(
-                    configuration=configuration,
-                    outcome=played.outcome,
-                    measurement=evaluator.table.measurement_of(played),
-                    records=None,
-                    startup_s=template.startup_s,
-                    loaded_s=played.loaded_s,
-                    started_at=started_at,
-                    slices_ms=tuple(
-                        _mean_of(played.blocks[first : first + each])
-                        for first in range(0, len(played.blocks), each)
-                    ),
+            found = Evaluation(
+                configuration=configuration,
+                outcome=played.outcome,
+                measurement=evaluator.table.measurement_of(played),
+                records=None,
+                startup_s=template.startup_s,
+                loaded_s=played.loaded_s,
+                started_at=started_at,
+                slices_ms=tuple(
+                    _mean_of(played.blocks[first : first + each])
+                    for first in range(0, len(played.blocks), each)
                 ),
+                node=evaluator.node,
             )
+            yield arm, found
 
 
 def _failed(

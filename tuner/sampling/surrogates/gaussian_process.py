@@ -193,9 +193,7 @@ class GaussianProcess:
             nodes: (n,) number below k of each target's machine, or -1.
         """
         count = int(nodes.max()) + 1
-        if not self.hyperparameters.has_nodes:
-            return np.zeros(count), np.zeros((count, count))
-        variance = math.exp(2 * self.hyperparameters.drift[-2])
+        variance = self.hyperparameters.node_sd**2
         cross = variance * (nodes[None, :] == np.arange(count)[:, None])
         reduced = self._reduce(cross.T)
         left = variance * np.eye(count) - reduced.T @ reduced

@@ -44,9 +44,9 @@ class Hyperparameters:
         return (self.variance, *self.lengths, self.noise, *self.drift)
 
     @property
-    def has_nodes(self) -> bool:
-        """Whether the last part of the drift is the machines' own speeds."""
-        return len(self.drift) > 2 * len(SHARES)
+    def node_sd(self) -> float:
+        """Sd of the machines' own speeds, the last part of the drift; 0 for a single machine."""
+        return math.exp(self.drift[-2]) if len(self.drift) > 2 * len(SHARES) else 0.0
 
     @classmethod
     def medians(

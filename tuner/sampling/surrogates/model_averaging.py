@@ -9,6 +9,7 @@ makes useless predictions harmless.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,6 +73,12 @@ class AveragedModel:
         own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
         return own + (1 - self.weight) * self.plain.noise_sd
 
+    @property
+    def round_noise_sd(self) -> float:
+        """Sd of one evaluation among those of a round, which one machine measures."""
+        own = 0.0 if self.structured is None else self.weight * _round_noise_sd(self.structured)
+        return own + (1 - self.weight) * _round_noise_sd(self.plain)
+
     def predict(self, at: Positions) -> tuple[Array, Array]:
         """Return mean and sd (k,) at candidates."""
         return _mix([(share, one.among(at)) for share, _, one in self._parts()])
@@ -130,6 +137,10 @@ class AveragedModel:
                 is_scored[tried] = True
         tried = np.flatnonzero(is_scored)
         return tried, gains[tried]
+
+
+def _round_noise_sd(process: GaussianProcess) -> float:
+    return math.sqrt(process.noise_sd**2 - process.hyperparameters_in(1.0).node_sd ** 2)
 
 
 def _mix(parts: Sequence[tuple[float, Posterior]]) -> tuple[Array, Array]:

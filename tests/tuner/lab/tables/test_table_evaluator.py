@@ -124,12 +124,15 @@ def test_slices_of_a_round_cancel_the_machine() -> None:
     apart, sliced = [], []
     for seed in range(40):
         found = bench(seed, moved)
+        found.node = str(seed)
         first = mean_ms(found, cell)
         found.wait(10.0)
         apart.append(math.log(first / mean_ms(found, cell)))
         rounds = found.rounds({"a": cell, "b": cell}, latency_s=0.01)
         before_s = found.seconds
-        both = [one.measurement for _, one in rounds.round(["a", "b"])]
+        made = [one for _, one in rounds.round(["a", "b"])]
+        assert {one.node for one in made} == {found.node}
+        both = [one.measurement for one in made]
         assert both[0] is not None
         assert both[1] is not None
         sliced.append(math.log(both[0].mean_ms / both[1].mean_ms))

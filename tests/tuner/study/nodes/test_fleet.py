@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,11 @@ from tests.fakes.benches import ToyBench
 from tuner.errors import NodeLost, TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.measurement.outcome import EvaluationRequirements
+from tuner.study import verification
 from tuner.study.nodes.fleet import TOLERATED, FleetRounds, check_alike
 from tuner.values.configuration import Configuration
+from tuner.values.round_evaluation import RoundEvaluation
 
 ARMS = {
     "default": Configuration({"replica.count": 1}),
@@ -101,6 +105,21 @@ def test_a_round_is_measured_on_one_machine_in_alternating_order() -> None:
         first = tuple(ARMS) if place == 0 else tuple(reversed(ARMS))
         for turn, order in enumerate(node.orders):
             assert order == (first if turn % 2 == 0 else first[::-1])
+
+
+def test_each_round_evaluation_keeps_its_machine() -> None:
+    """Also in its file."""
+    nodes = [ToyNode("a"), ToyNode("b")]
+    needs = EvaluationRequirements(objective="mean")
+    with opened(list(nodes)) as (source, _):
+        rounds = verification.alternate(source, rounds=8, needs=needs, report=lambda *_: None)
+    began = sorted((stream, node.name) for node in nodes for stream in node.streams)
+    assert rounds.nodes == tuple(name for _, name in began[:8])
+    read = [
+        RoundEvaluation.from_json(json.loads(json.dumps(one.as_json())))
+        for one in rounds.evaluations
+    ]
+    assert verification.count_rounds(read, tuple(ARMS)) == rounds
 
 
 def test_rounds_come_in_the_order_in_which_they_began() -> None:
