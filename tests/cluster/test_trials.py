@@ -50,7 +50,7 @@ class Node(MeasuringNode):
         return Unreadable()
 
 settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
-with RayFleet.open("1", settings, kind=Node) as fleet:
+with RayFleet.open("1", settings, {}, kind=Node) as fleet:
     assert not fleet.nodes[0].is_here, "the head has no cores"
     try:
         fleet.nodes[0].ask("answer")
@@ -78,7 +78,7 @@ def wait(node):
 
 settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
 lost = threading.Event()
-with RayFleet.open("2", settings, kind=Node) as fleet:
+with RayFleet.open("2", settings, {}, kind=Node) as fleet:
     for node in fleet.nodes:
         node.ask("wait", 0.0)
         threading.Thread(target=wait, args=[node], daemon=True).start()

@@ -49,7 +49,8 @@ def _server(folder: pathlib.Path) -> Iterator[LuthierProcess]:
     """The study's recommendation, as it is served."""
     best = yaml.safe_load((folder / "runs" / "s" / "best.yaml").read_text(encoding="utf-8"))
     batching = {f"batching.{name}": value for name, value in best["batching"].items()}
-    with LuthierProcess.start("echo", Configuration(batching)) as started:
+    always = {f"replica.{name}": value for name, value in best.get("replica", {}).items()}
+    with LuthierProcess.start("echo", Configuration(batching), always=always) as started:
         yield started
 
 
@@ -95,7 +96,9 @@ def test_the_admin_port_tells_all_settings(
     token = pathlib.Path(server.facts.admin_token_file or "").read_text(encoding="ascii").strip()
     monkeypatch.setenv(ADMIN_TOKEN_VARIABLE, token)
     done = confirm(folder, "--url", url_of(server), *admin, *WIDE, "--json")
-    assert "batching.timeout_us" in json.loads(done.out)["confirmation"]["checked"][1]
+    checked = json.loads(done.out)["confirmation"]["checked"]
+    assert "batching.timeout_us" in checked[1]
+    assert checked[2] == "all other settings of its model"
 
 
 def test_loads_that_ran_elsewhere_are_judged(folder: pathlib.Path, server: LuthierProcess) -> None:

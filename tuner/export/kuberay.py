@@ -78,17 +78,19 @@ class PodGroup:
     has_gpu: bool = False
 
 
+def settings_of(subject: ExportInput) -> dict[str, Value]:
+    """Return the settings of a server whose replicas are in pods of their own."""
+    settings: dict[str, Value] = {"replica.spawner": "ray", "replica.ready_timeout_s": READY_S}
+    if subject.is_for_gpu:  # of a replica's machine, not of the gateway's
+        settings["accelerator.device"] = "cuda"
+    return settings
+
+
 def files(subject: ExportInput) -> Files:
     """Return the manifests in one file."""
     knobs = Knobs(subject.advice.configuration)
-    settings: dict[str, Value] = {
-        "replica.spawner": "ray",
-        "replica.ready_timeout_s": READY_S,
-    }
-    if subject.is_for_gpu:  # of a replica's machine, not of the gateway's
-        settings["accelerator.device"] = "cuda"
     server = container.describe(
-        subject, knobs, settings=settings, without=("accelerator.clock_mhz",)
+        subject, knobs, settings=settings_of(subject), without=("accelerator.clock_mhz",)
     )
     kind = subject.model.kind
     server = dataclasses.replace(server, image=f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE)

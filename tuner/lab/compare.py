@@ -30,7 +30,7 @@ from tuner.metrics import objective as objectives
 from tuner.settings.study import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.study import prediction, targets, verification
-from tuner.study.creation import environment_facts, folder_of, name_study, save_engine
+from tuner.study.creation import environment_facts, folder_of, name_study, save_copies
 from tuner.study.interruption import resumable
 from tuner.study.preparation import budget_of, make_evaluator, needs_of, notes_of, prepare
 from tuner.study.problem import ProblemStatement
@@ -75,7 +75,7 @@ def compare(order: CompareSpec, *, terminal: Terminal) -> tuple[ComparisonRecord
         environment = environment_facts(served)
         asked = _settings_json(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
-        save_engine(folder, target)
+        save_copies(folder, settings, target)
         with folder.hold_lock():
             terminal.log.write_to(folder.log)
             try:

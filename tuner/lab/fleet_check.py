@@ -88,8 +88,9 @@ def check(
     settings = StudySettings(
         target=target, search=SearchSettings(workers=workers), measurement=MeasurementSettings()
     )
-    here = facts(targets.find_target(target))
-    with opening.open_fleet(settings, kind=ExaminedNode) as nodes:
+    found = targets.find_target(target)
+    here = facts(target, found)
+    with opening.open_fleet(settings, found, kind=ExaminedNode) as nodes:
         terminal.say(f"{len(nodes)} machines: {', '.join(node.name for node in nodes)}")
         default = Configuration({})
         with opening.thread_for_each(nodes) as threads:

@@ -25,6 +25,7 @@ class EngineInfo:
     kind: str
     signature: Signature | None
     limits: str
+    """Whether limits hold and of what; after a colon, the reason if they do not."""
     device: str | None = None
     """Device of the model, `cpu` or `cuda`; None if unknown or not fixed."""
     is_here: bool = True
@@ -43,6 +44,11 @@ class EngineInfo:
     def unbatched_reason(self) -> str:
         """Reason why the model is unbatched; empty if it is batched or unknown."""
         return "" if self.signature is None else shapes.why_unbatched(self.signature)
+
+
+def kind_of_limits(limits: str) -> str:
+    """Return `EngineInfo.limits` without its reason, which differs from start to start."""
+    return limits.partition(":")[0]
 
 
 class RunningEngine(Protocol):

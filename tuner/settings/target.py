@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
 from serving.settings import SETTINGS
@@ -12,6 +13,7 @@ from tuner.settings.workload import (
     KNOWN_ARRIVALS,
     MAX_IN_FLIGHT,
     SCENARIO,
+    TRACE,
     check_arrivals,
     is_trace,
 )
@@ -184,6 +186,13 @@ class TargetSettings:
                     f"{flag} {told}: not allowed with --scenario, whose file defines the "
                     "models and the requests"
                 )
+
+    @property
+    def files(self) -> tuple[pathlib.Path, ...]:
+        """Files of requests and arrivals."""
+        inputs = [one.partition("=@")[2] for one in (*self.shape, *self.values)]
+        named = [self.payload, (self.arrivals or "").partition(TRACE)[2], *inputs]
+        return tuple(pathlib.Path(one) for one in named if one)
 
     @property
     def in_flight(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.util
 import pathlib
 import sqlite3
@@ -30,7 +29,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from tuner.errors import StorageFailed, StudyBusy, StudyExists, UnknownStudy
-from tuner.store import trial_rows
+from tuner.store import session_lock, trial_rows
+from tuner.store.session_lock import SessionLock
 from tuner.store.trial_rows import TrialResult
 from tuner.values.configuration import Configuration
 from tuner.values.trial import Trial
@@ -45,11 +45,6 @@ CONSTRAINTS = "constraints"
 `Trial.set_constraint` of Optuna 5 writes others, which neither Optuna 4 nor its dashboard reads.
 """
 BUSY_TIMEOUT_S = 20.0
-_KEEPALIVE = (
-    "set tcp_keepalives_idle = 10",
-    "set tcp_keepalives_interval = 5",
-    "set tcp_keepalives_count = 3",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +65,7 @@ class StudyStore:
         self.study = study
         self._where = where
         self._storage = storage
+        self._lock: SessionLock | None = None
 
     @classmethod
     def create(
@@ -122,7 +118,8 @@ class StudyStore:
     def hold_lock(self) -> Iterator[None]:
         """Lock the study against processes on other machines until the block or this process ends.
 
-        PostgreSQL has such locks; other storages are left to the run folder's.
+        PostgreSQL has such locks; other storages are left to the run folder's. Nothing is written
+        once it is lost.
 
         Raises:
             StudyBusy: another process runs the study.
@@ -132,27 +129,32 @@ class StudyStore:
             yield
             return
         name = self.study.study_name
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-        with _storage_errors(self._where):
-            engine = self._storage.engine.execution_options(isolation_level="AUTOCOMMIT")
-            connection = engine.connect()
-            connection.detach()  # its session ends with the block, and with it the lock
-        try:
+        with contextlib.ExitStack() as held:
             with _storage_errors(self._where):
-                for words in _KEEPALIVE:  # a machine that vanishes does not hold it for hours
-                    connection.execute(sqlalchemy.text(words))
-                asked = sqlalchemy.text("select pg_try_advisory_lock(:number)")
-                is_held = connection.execute(asked, {"number": number}).scalar()
-            if not is_held:
+                lock = held.enter_context(session_lock.take(self._storage.engine, name))
+            if lock is None:
                 raise StudyBusy(name, None)
+            self._lock = lock
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Let the block write; raise StorageFailed if it fails, or if the study's lock is lost."""
+        if self._lock is not None and (reason := self._lock.lost()) is not None:
+            raise StorageFailed(
+                f"the lock of study {self.study.study_name!r} in the storage {self._where} is lost "
+                f"({reason}), so another process may run it: let nothing end or pool its session"
+            )
+        with _storage_errors(self._where):
             yield
-        finally:
-            connection.close()
 
     def delete(self) -> None:
         """Delete the study from its storage, or raise StorageFailed."""
         storage = self.study._storage  # noqa: SLF001 - no public way
-        with _storage_errors(self._where):
+        with self._writing():
             optuna.delete_study(study_name=self.study.study_name, storage=storage)
 
     def use_sampler(self, sampler: BaseSampler) -> None:
@@ -161,7 +163,7 @@ class StudyStore:
 
     def enqueue(self, configuration: Configuration, *, origin: str) -> None:
         """Queue a configuration, which `ask` returns before any proposal."""
-        with _storage_errors(self._where), warnings.catch_warnings():
+        with self._writing(), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
@@ -170,7 +172,7 @@ class StudyStore:
 
         `else_origin` is the origin if neither the queue nor the sampler gives one.
         """
-        with _storage_errors(self._where):
+        with self._writing():
             trial = self.study.ask(dict(distributions))
             # The sampler writes beside the trial object, so read the storage.
             attrs = self.study.get_trials(deepcopy=False)[trial.number].user_attrs
@@ -186,7 +188,7 @@ class StudyStore:
 
     def tell(self, proposed: RunningTrial, result: TrialResult) -> Trial:
         """End a trial with its result."""
-        with _storage_errors(self._where):
+        with self._writing():
             for name, value in trial_rows.attributes(result).items():
                 proposed.trial.set_user_attr(name, value)
             if constraints := trial_rows.constraints(result):
@@ -205,7 +207,7 @@ class StudyStore:
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:
         """Mark running trials as interrupted, and return their numbers."""
-        with _storage_errors(self._where):
+        with self._writing():
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
                 trial = optuna.Trial(self.study, frozen._trial_id)  # noqa: SLF001 - no public way
@@ -214,12 +216,12 @@ class StudyStore:
 
     def give_up(self, proposed: RunningTrial, reason: str) -> None:
         """Mark one running trial as interrupted."""
-        with _storage_errors(self._where):
+        with self._writing():
             self._interrupt(proposed.trial, reason)
 
     def disregard(self, numbers: Collection[int]) -> None:
         """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
-        with _storage_errors(self._where):
+        with self._writing():
             before = self.study.user_attrs.get(DISREGARDED, [])
             self.study.set_user_attr(DISREGARDED, [*before, *numbers])
 
@@ -234,7 +236,7 @@ class StudyStore:
 
     def note(self, text: str) -> None:
         """Save a note, unless it is saved already."""
-        with _storage_errors(self._where):
+        with self._writing():
             notes = list(self.study.user_attrs.get("notes", []))
             if text not in notes:
                 self.study.set_user_attr("notes", [*notes, text])
@@ -261,7 +263,7 @@ class StudyStore:
 
     def keep_used_s(self, seconds: float) -> None:
         """Save the seconds used so far by all processes."""
-        with _storage_errors(self._where):
+        with self._writing():
             self.study.set_user_attr("used_s", seconds)
 
     def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
@@ -326,7 +328,7 @@ def _storage_errors(where: str) -> Iterator[None]:
         raise StorageFailed(f"the storage {where} cannot be used: {error}") from error
     except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = error.__cause__ or error
-        reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
+        reason = session_lock.reason_of(cause)
         is_damaged = "malformed" in reason or "not a database" in reason
         check = "content" if is_damaged else "space, permissions and address"
         raise StorageFailed(f"the storage {where} failed: {reason}; check its {check}") from error

@@ -134,6 +134,7 @@ def confirm(spec: ConfirmationSpec, *, terminal: Terminal) -> Confirmation:
             model=found.record.model,
             signature=found.record.signature,
             configuration=found.advice.configuration,
+            exported=served_identity.settings_of_exports(found.record, found.advice),
             admin_url=spec.admin_url,
         )
         terminal.say(f"the same as in the study: {'; '.join(identity.checked) or 'nothing known'}")

@@ -13,7 +13,6 @@ from serving.model_spec import ModelSpec
 from tuner.errors import StudyExists, UnknownStudy
 from tuner.launching import machine
 from tuner.launching.engine import EngineInfo
-from tuner.metrics import prices
 from tuner.settings.study import StudySettings
 from tuner.settings.workload import RATE, TRACE
 from tuner.store import study_store
@@ -21,7 +20,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import problem, study_files
 from tuner.study.interruption import resume_command
-from tuner.study.preparation import StudyInputs
+from tuner.study.preparation import StudyInputs, files_to_keep
 from tuner.study.target import Target
 
 
@@ -100,9 +99,7 @@ def create_study(folder: RunFolder, inputs: StudyInputs, *, overwrite: bool) -> 
     folder.create(kept.as_nested(), environment_facts(inputs.served))
     try:
         folder.write_text("space.yaml", problem.text)
-        save_engine(folder, target)
-        if paid := prices.read(settings.measurement.prices).text:
-            folder.write_text(prices.COPY, paid)
+        save_copies(folder, settings, target)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -116,10 +113,10 @@ def create_study(folder: RunFolder, inputs: StudyInputs, *, overwrite: bool) -> 
         raise
 
 
-def save_engine(folder: RunFolder, target: Target) -> None:
-    """Copy the engine or scenario file, so that a resumed study finds it unchanged."""
-    if copy := target.file_copy():
-        folder.write_text(*copy)
+def save_copies(folder: RunFolder, settings: StudySettings, target: Target) -> None:
+    """Copy the engine or scenario file and the prices, so that a resumed study finds them unchanged."""
+    for name, text in files_to_keep(settings, target).items():
+        folder.write_text(name, text)
 
 
 def environment_facts(served: EngineInfo) -> dict[str, Any]:

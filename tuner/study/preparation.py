@@ -20,6 +20,7 @@ from tuner.load_generator.payloads import Payloads
 from tuner.measurement import meters
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.metrics import prices
+from tuner.metrics.prices import Prices
 from tuner.sampling import registry
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
@@ -54,8 +55,26 @@ class StudyInputs:
     served: EngineInfo
 
 
-def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) -> Evaluator:
-    """Return a study's evaluator, or raise UsageError for unreadable prices or an invalid trace."""
+def files_to_keep(settings: StudySettings, target: Target) -> dict[str, str]:
+    """Return texts of files that a study reads once, by their names in its folder.
+
+    Raises:
+        UsageError: the prices are unreadable.
+    """
+    kept = dict(filter(None, [target.file_copy()]))
+    if paid := prices.read(settings.measurement.prices).text:
+        kept[prices.COPY] = paid
+    return kept
+
+
+def make_evaluator(
+    settings: StudySettings, target: Target, terminal: Terminal, *, paid: Prices | None = None
+) -> Evaluator:
+    """Return a study's evaluator, or raise UsageError for unreadable prices or an invalid trace.
+
+    Args:
+        paid: prices; None to read the settings' file.
+    """
     return Evaluator(
         model=settings.target.model,
         concurrency=settings.target.in_flight,
@@ -68,7 +87,7 @@ def make_evaluator(settings: StudySettings, target: Target, terminal: Terminal) 
         launcher=target.launcher(
             settings.target, say=functools.partial(terminal.say, style="yellow")
         ),
-        prices=prices.read(settings.measurement.prices),
+        prices=prices.read(settings.measurement.prices) if paid is None else paid,
     )
 
 

@@ -1,7 +1,7 @@
 """Check that a running server serves a study's model with a certain configuration.
 
 The inference port tells the model's signature and, by Triton's model configuration, some settings;
-the admin port, where it is reachable, tells all of them.
+the admin port, where it is reachable, tells all of them, also those that the study did not search.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ import http.client
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from serving.settings import SETTINGS
 from serving.system.secret_variables import ADMIN_TOKEN_VARIABLE
 from serving.values import Signature
+from tuner.advice import Advice
 from tuner.engines.description import UrlEngine
 from tuner.errors import LaunchFailed, UsageError
-from tuner.launching import readiness
+from tuner.export import container, kuberay
+from tuner.export.export_input import ExportInput
+from tuner.launching import apply, readiness
 from tuner.launching.admin import AdminClient
 from tuner.launching.readiness import ReadinessCheck
 from tuner.load_generator.endpoint import parse_url
-from tuner.values.configuration import Configuration, Value
+from tuner.values.configuration import Configuration
+from tuner.values.study_record import StudyRecord
 
 TIMEOUT_S = 10.0
 MAX_CONFIG_BYTES = 1 << 20
 OF_MACHINE = frozenset({"accelerator.clock_mhz", "accelerator.share"})
 """Knobs that no server in a container sets."""
+OF_WHOLE_SERVER = ("server.", "cluster.")
+"""Prefixes of settings of the whole server, which exports leave to the place."""
 LIMITS = "the limits of its container"
+Settings = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,7 @@ def check(
     model: str,
     signature: Signature | None,
     configuration: Configuration,
+    exported: Sequence[Settings],
     admin_url: str | None = None,
 ) -> ServedIdentity:
     """Compare a running server with a study.
@@ -53,6 +62,7 @@ def check(
     Args:
         model: name of the model, unless the engine's URL has one.
         signature: the study's signature of the model, or None if it is unknown.
+        exported: see `settings_of_exports`.
         admin_url: address of the admin port, whose token is in `LUTHIER_ADMIN_TOKEN`.
 
     Raises:
@@ -67,11 +77,14 @@ def check(
         unchecked.append("the model")
     if admin_url is None:
         settings, where = _told_by_config(engine, model), "its model configuration"
+        same = same_settings(settings, configuration, where)
     else:
-        settings, where = _told_by_admin(admin_url), admin_url
-    same = _same_settings(settings, configuration, where)
-    if same:
-        checked.append(", ".join(same))
+        settings = _told_by_admin(admin_url, engine.request.model or model)
+        same = same_settings(settings, export_of(settings, exported), admin_url)
+    if searched := [name for name in same if name in configuration]:
+        checked.append(", ".join(searched))
+    if admin_url is not None:
+        checked.append("all other settings of its model")
     others = [name for name in configuration if name not in same]
     if others:
         unchecked.append(", ".join(others))
@@ -101,11 +114,35 @@ def _tensors(signature: Signature, what: str) -> str:
     return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in specs)
 
 
-def _same_settings(
-    told: Mapping[str, Any], configuration: Configuration, where: str
-) -> tuple[str, ...]:
+def settings_of_exports(record: StudyRecord, found: Advice) -> tuple[Settings, ...]:
+    """Return all settings of a study's model, as measured, and as each kind of export serves it."""
+    subject = ExportInput(record=record, advice=found, place=pathlib.PurePath())
+    defaults = {
+        name: setting.default
+        for name, setting in SETTINGS.items()
+        if not name.startswith(OF_WHOLE_SERVER)
+    }
+    common = {**defaults, **record.told, **apply.to_settings(found.configuration)}
+    measured = {"replica.spawner": record.spawner, "replica.limits": record.limits}
+    kinds = (measured, container.ONE_CONTAINER, kuberay.settings_of(subject))
+    return tuple({**common, **one} for one in kinds)
+
+
+def export_of(told: Settings, exported: Sequence[Settings]) -> Settings:
+    """Return the settings of the kind of export that a server is, by how it starts and limits replicas."""
+    by = ("replica.spawner", "replica.limits")
+    alike = (one for one in exported if all(one[name] == told.get(name) for name in by))
+    return next(alike, exported[0])
+
+
+def same_settings(told: Settings, expected: Settings, where: str) -> tuple[str, ...]:
+    """Return the names of settings that a server has as expected.
+
+    Raises:
+        UsageError: it has one with another value.
+    """
     same = []
-    for name, wanted in configuration.items():
+    for name, wanted in expected.items():
         if name not in told or name in OF_MACHINE:
             continue
         if not _is_equal(told[name], wanted):
@@ -117,7 +154,7 @@ def _same_settings(
     return tuple(same)
 
 
-def _is_equal(one: object, other: Value) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-9)
     return one == other
@@ -155,19 +192,24 @@ def _from_config(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield "batching.timeout_us", int(delay)
 
 
-def _told_by_admin(url: str) -> dict[str, Any]:
+def _told_by_admin(url: str, model: str) -> dict[str, Any]:
     where = parse_url(url)
     client = AdminClient(where.host, where.port, token=os.environ.get(ADMIN_TOKEN_VARIABLE))
     try:
-        settings = client.settings()["settings"]
-    except (LaunchFailed, KeyError) as error:
+        return of_model(client.settings()["settings"], model)
+    except (LaunchFailed, AttributeError, KeyError, TypeError) as error:
         raise UsageError(
             f"--admin {url}: {error}; its token is expected in {ADMIN_TOKEN_VARIABLE}"
         ) from error
+
+
+def of_model(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return a model's settings by name, from those of a server in the form of a settings file."""
+    own = settings.get("models", {}).get(model, {})
     found = {}
     for name in SETTINGS:
         group, _, key = name.partition(".")
-        part = settings.get(group)
-        if isinstance(part, dict) and key in part:
+        part = {**settings.get(group, {}), **own.get(group, {})}
+        if key in part:
             found[name] = part[key]
     return found

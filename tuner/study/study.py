@@ -90,7 +90,7 @@ def tune(settings: StudySettings, *, overwrite: bool, terminal: Terminal) -> Stu
     folder.check_writable()
     with (
         resumable(None),
-        open_fleet(settings) as nodes,
+        open_fleet(settings, target) as nodes,
         make_evaluator(settings, target, terminal) as evaluator,
     ):
         inputs = prepare(evaluator, settings, target, terminal)
@@ -145,7 +145,7 @@ def _go_on(
     target = targets.find_target(settings.target, kept=study_files.engine_copy(folder))
     space = str(folder.path / "space.yaml")  # as searched, even if derived
     with (
-        open_fleet(settings, goes_on=True) as nodes,
+        open_fleet(settings, target, goes_on=True) as nodes,
         make_evaluator(settings, target, terminal) as evaluator,
     ):
         searched = dataclasses.replace(

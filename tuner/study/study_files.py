@@ -6,7 +6,6 @@ During the search, the best is the one with the best measurement, and a note say
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from tuner.engines import file as engine_file
 from tuner.engines.description import COPY, SCENARIO_COPY
 from tuner.errors import UsageError
 from tuner.evaluation import outcomes, request_source
-from tuner.launching.engine import EngineInfo
+from tuner.launching.engine import EngineInfo, kind_of_limits
 from tuner.metrics import prices
 from tuner.metrics.metric_constraints import MetricConstraint
 from tuner.settings.study import StudySettings
@@ -94,10 +93,10 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
 
-def engine_copy(folder: RunFolder) -> pathlib.Path | None:
-    """Return the path of the copied engine or scenario file, or None."""
+def engine_copy(folder: RunFolder) -> str | None:
+    """Return the text of the copied engine or scenario file, or None."""
     paths = (folder.path / name for name in (COPY, SCENARIO_COPY))
-    return next((path for path in paths if path.exists()), None)
+    return next((engine_file.read_text(path) for path in paths if path.exists()), None)
 
 
 def facts_of(
@@ -143,7 +142,7 @@ def check_same_limits(folder: RunFolder, now: str) -> None:
     """Raise UsageError if a study's earlier evaluations had other limits (`EngineInfo.limits`)."""
     environment = folder.read_json("environment.json") or {}
     before = str(environment.get("limits") or now)
-    if before.partition(":")[0] != now.partition(":")[0]:  # the reason after it may differ
+    if kind_of_limits(before) != kind_of_limits(now):
         raise UsageError(
             f"the study was measured with limits {before}, but here they are {now}: resume it "
             "where its limits hold, or start a new study"
@@ -239,7 +238,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     nested = settings.as_nested()
     nested["search"]["initial"] = settings.search.first_trials
     environment = folder.read_json("environment.json") or {}
-    copy = engine_copy(folder)
     return StudyRecord(
         name=folder.name,
         folder=str(folder.path.absolute()),
@@ -265,7 +263,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,
         engine=str(environment.get("engine", OUR_ENGINE)),
-        engine_file=None if copy is None else engine_file.read_text(copy),
+        engine_file=engine_copy(folder),
         settings=nested,
         is_finished=is_finished(folder),
         used_s=store.used_s() or None,

@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tuner.errors import NodeLost
 from tuner.evaluation.evaluation import Evaluation
 from tuner.evaluation.evaluator import Evaluator
 from tuner.load_generator.plan import OpenLoopPlan
@@ -23,7 +22,7 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.study import final_selection, study_files, verification
 from tuner.study.budget import MAX_SHORTLIST, OPEN_LOADS
-from tuner.study.nodes.fleet import FleetRounds, StudyNode
+from tuner.study.nodes.fleet import FleetRounds, StudyNode, on_one
 from tuner.study.preparation import StudyInputs, needs_of
 from tuner.study.problem import ProblemStatement
 from tuner.study.progress import Progress, Terminal
@@ -216,22 +215,28 @@ def check_open_loop(
     rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
     load = OpenLoopPlan(rate_per_s=rate_per_s, seed=settings.search.seed)
     setup.evaluator.stream = 0
-    evaluations = []
-    for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
-        assert configuration is not None, "a verdict has a best"
-        seconds = OPEN_LOADS * settings.measurement.measured_s
-        evaluation = _evaluate_at(setup, configuration, load, seconds=seconds)
-        last = RoundEvaluation(
-            role=role,
-            outcome=evaluation.outcome,
-            measurement=evaluation.measurement,
-            node=evaluation.node,
-        )
-        evaluations.append(last)
-        setup.progress.print_open_round(last, rate_per_s)
-        setup.keep_used()
-        setup.terminal.check()
-    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, evaluations=tuple(evaluations))
+
+    def measure(source: StudyNode | Evaluator) -> tuple[RoundEvaluation, ...]:
+        evaluations = []
+        for role, configuration in (("default", setup.problem.default), ("best", ending.best)):
+            assert configuration is not None, "a verdict has a best"
+            seconds = OPEN_LOADS * settings.measurement.measured_s
+            evaluation = source.evaluate_at(configuration, load, seconds=seconds)
+            last = RoundEvaluation(
+                role=role,
+                outcome=evaluation.outcome,
+                measurement=evaluation.measurement,
+                node=evaluation.node,
+            )
+            evaluations.append(last)
+            setup.progress.print_open_round(last, rate_per_s)
+            setup.keep_used()
+            setup.terminal.check()
+        return tuple(evaluations)
+
+    nodes = setup.nodes
+    found = on_one(nodes, measure, say=setup.note) if nodes else measure(setup.evaluator)
+    shown = OpenLoopCheck(rate_per_s=rate_per_s, share=OPEN_SHARE, evaluations=found)
     ending = dataclasses.replace(ending, open_loop=shown)
     study_files.save_verification_state(setup.folder, ending)
     return ending
@@ -280,20 +285,6 @@ def _alternate(
             done=done,
             is_enough=is_enough,
         )
-
-
-def _evaluate_at(
-    setup: StudyRun, configuration: Configuration, load: OpenLoopPlan, *, seconds: float
-) -> Evaluation:
-    while setup.nodes:
-        try:
-            return setup.nodes[0].evaluate_at(configuration, load, seconds=seconds)
-        except NodeLost as error:
-            setup.note(str(error))
-            del setup.nodes[0]
-            if not setup.nodes:
-                raise
-    return setup.evaluator.evaluate_at(configuration, load, seconds=seconds)
 
 
 def _open_rounds(

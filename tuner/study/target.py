@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import pathlib
 from collections.abc import Callable
 
 from serving.model_spec import ModelSpec
@@ -30,6 +31,11 @@ class Target(abc.ABC):
 
     spec: ModelSpec
     """Spec of the model; if the engine is not Luthier, the spec may have any name."""
+
+    @property
+    def files(self) -> tuple[pathlib.Path, ...]:
+        """Files and folders that serving and requests need, besides those of `TargetSettings.files`."""
+        return self.spec.files
 
     @abc.abstractmethod
     def space(self, settings: TargetSettings, *, goes_on: bool = False) -> SpaceFile | None:
@@ -121,6 +127,13 @@ class ScenarioTarget(Target):
 
     scenario: Scenario
     text: str
+
+    @property
+    def files(self) -> tuple[pathlib.Path, ...]:
+        """Files of all models and traces."""
+        models = dict.fromkeys(map(model_of, self.scenario.groups))
+        found = [file for model in models for file in problem.find_spec(model).files]
+        return (*found, *(one.file for one in self.scenario.streams if one.file is not None))
 
     def check(self, measurement: MeasurementSettings) -> None:
         """Raise UsageError if the scenario cannot be tuned."""

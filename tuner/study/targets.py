@@ -104,6 +104,12 @@ class CommandTarget(_OtherEngine[CommandEngine]):
             self.engine, self.own.default(), model=self.spec.name, file=file, sign=sign
         )
 
+    @property
+    def files(self) -> tuple[pathlib.Path, ...]:
+        """Files of the model, and the body of raw requests."""
+        body = self.engine.request.body
+        return self.spec.files if body is None else (*self.spec.files, body)
+
     def file_copy(self) -> tuple[str, str]:
         """Return name and text of the engine file."""
         return COPY, self.engine.text
@@ -127,11 +133,11 @@ class UrlTarget(_OtherEngine[UrlEngine]):
         return UrlLauncher(self.engine, model=self.spec.name, sign=self._sign(settings), say=say)
 
 
-def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -> Target:
+def find_target(settings: TargetSettings, *, kept: str | None = None) -> Target:
     """Return the target that the settings name.
 
     Args:
-        kept: the study's copy of the engine or scenario file; None for the original.
+        kept: text of the study's copy of the engine or scenario file; None to read the original.
 
     Raises:
         UsageError: the engine is invalid, or the model is unknown or has an unsuitable name.
@@ -139,7 +145,7 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
     """
     if settings.scenario is not None:
         path = pathlib.Path(settings.scenario).absolute()
-        text = scenario_files.read_text(kept or path)
+        text = kept or scenario_files.read_text(path)
         name = re.sub(r"[^A-Za-z0-9]+", "-", settings.model).strip("-") or "scenario"
         return ScenarioTarget(
             spec=ModelSpec(name=name, version="", kind="scenario", path=None),
@@ -151,8 +157,7 @@ def find_target(settings: TargetSettings, *, kept: pathlib.Path | None = None) -
         return url_target(_of_url(settings, rest), settings)
     if not settings.is_of_other_engine:
         return LuthierTarget.of(settings)
-    kept_text = None if kept is None else engine_file.read_text(kept)
-    engine = engine_lookup.engine_of(settings.engine, kept=kept_text)
+    engine = engine_lookup.engine_of(settings.engine, kept=kept)
     return CommandTarget(engine=engine, spec=_find_spec(settings))
 
 

@@ -196,7 +196,7 @@ def _read(
 def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
     if settings.target.scenario is None:
         return None
-    return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
+    return study_files.engine_copy(folder) or user_files.text(settings.target.scenario)
 
 
 def _shared(settings: StudySettings) -> Iterator[object]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import optuna
 import pytest
+import sqlalchemy
 from optuna.distributions import IntDistribution
 
 from tests.fakes.commands import tune
@@ -65,6 +66,14 @@ def reopened(name: str, url: str) -> StudyStore:
     return StudyStore.open_study(name, database=pathlib.Path("none"), url=url)
 
 
+def end_sessions_with_locks(store: StudyStore) -> None:
+    """As an administrator, or a timeout, does."""
+    assert store._storage is not None
+    held = "select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory'"
+    with store._storage.engine.connect() as connection:
+        assert connection.execute(sqlalchemy.text(held)).scalars().all() == [True]
+
+
 def test_trials_come_back_as_they_were_told(url: str) -> None:
     store = stored("told", url)
     store.use_sampler(optuna.samplers.RandomSampler(seed=1))
@@ -103,6 +112,39 @@ def test_a_lock_holds_over_processes_and_ends_with_its_own(url: str) -> None:
             holder.kill()
     with reopened("held", url).hold_lock():
         pass
+
+
+def test_nothing_is_written_once_the_lock_is_lost(url: str) -> None:
+    """Whoever ends its session, so that another hub may own the study; the other connections live."""
+    store, other = stored("lost", url), reopened("lost", url)
+    with store.hold_lock():
+        store.note("mine")
+        end_sessions_with_locks(other)
+        with other.hold_lock():
+            for write in (
+                lambda: store.ask(DISTRIBUTIONS, else_origin="initial"),
+                lambda: store.keep_used_s(1.0),
+                lambda: store.give_up_running("its process ended"),
+            ):
+                with pytest.raises(
+                    StorageFailed, match=r"^the lock of study 'lost' .* is lost"
+                ) as caught:
+                    write()
+                assert "\n" not in str(caught.value)
+            other.note("theirs")
+    assert store.notes() == ("mine", "theirs")
+    assert store.used_s() == 0.0
+
+
+def test_a_lock_outlasts_the_time_for_idle_sessions(url: str) -> None:
+    """Which a server may have for all others."""
+    store = stored("idle", f"{url}&options=-c%20idle_session_timeout%3D3600000")
+    asked = sqlalchemy.text("show idle_session_timeout")
+    assert store._storage is not None
+    with store.hold_lock(), store._storage.engine.connect() as usual:
+        assert usual.execute(asked).scalar() == "1h"
+        assert store._lock is not None
+        assert store._lock._connection.execute(asked).scalar() == "0"
 
 
 def test_a_study_that_runs_elsewhere_is_not_overwritten(url: str, tmp_path: pathlib.Path) -> None:

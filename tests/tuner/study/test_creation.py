@@ -10,14 +10,15 @@ import pytest
 
 from serving.model_spec import ModelSpec
 from serving.values import Signature
-from tests.fakes import benches
+from tests.fakes import benches, other_engines
 from tuner.errors import StudyExists
 from tuner.launching.engine import EngineInfo
+from tuner.settings.measurement import MeasurementSettings
 from tuner.settings.store import StoreSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.store.run_folder import RunFolder
-from tuner.study import creation
+from tuner.study import creation, preparation, study_files, targets
 
 SERVED = EngineInfo(
     model="toy",
@@ -86,3 +87,25 @@ def test_a_study_is_named_by_model_concurrency_and_time(tmp_path: pathlib.Path) 
     named = creation.name_study(asked, card, now=now)
     assert named.store.study == "mine"
     assert named.target.space == str(pathlib.Path("a.yaml").absolute())
+
+
+def test_what_a_study_keeps_is_what_it_goes_on_with(tmp_path: pathlib.Path) -> None:
+    """Engine and prices are those of its beginning, on all machines."""
+    path, paid = other_engines.written(tmp_path), tmp_path / "paid.yaml"
+    paid.write_text("core_hour: 0.04\ngib_hour: 0.005\n", encoding="utf-8")
+    target = TargetSettings(model="thing", concurrency=2, engine=f"command:{path}")
+    settings = dataclasses.replace(
+        SETTINGS, target=target, measurement=MeasurementSettings(prices=str(paid))
+    )
+    inputs = dataclasses.replace(
+        benches.inputs(settings, SERVED), target=targets.find_target(target)
+    )
+    kept = preparation.files_to_keep(settings, inputs.target)
+    assert set(kept) == {"engine.yaml", "prices.yaml"}
+    folder = RunFolder(tmp_path, "s")
+    creation.create_study(folder, inputs, overwrite=False)
+    path.write_text(path.read_text().replace("name: tiny", "name: edited"))
+    paid.unlink()
+    again = study_files.settings_of(folder)
+    found = targets.find_target(again.target, kept=study_files.engine_copy(folder))
+    assert preparation.files_to_keep(again, found) == kept

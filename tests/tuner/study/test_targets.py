@@ -48,13 +48,11 @@ def test_the_url_tells_the_protocol(url: str, protocol: str, path: str, ready: s
 def test_a_kept_copy_is_read_instead_of_the_file(tmp_path: pathlib.Path) -> None:
     """And its folder is still that of the file."""
     path = fakes.written(tmp_path / "user")
-    kept = tmp_path / "study" / "engine.yaml"
-    kept.parent.mkdir()
-    kept.write_text(path.read_text().replace("name: tiny", "name: kept"))
+    kept = path.read_text().replace("name: tiny", "name: kept")
     found = targets.find_target(target(f"command:{path}"), kept=kept)
     assert isinstance(found, CommandTarget)
     assert (found.engine.name, found.engine.file) == ("kept", path)
-    assert found.file_copy() == ("engine.yaml", kept.read_text())
+    assert found.file_copy() == ("engine.yaml", kept)
 
 
 def test_any_name_names_a_model_of_another_engine() -> None:
@@ -150,8 +148,7 @@ def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
     assert dict(shared.groups) == {"m": ("mnist", 1)}
     assert shared.settings["scheduling.default_deadline_s"] == 0.05
 
-    kept = tmp_path / "kept.yaml"
-    kept.write_text(SCENARIO.replace("rate: 9", "rate: 8"), encoding="utf-8")
+    kept = SCENARIO.replace("rate: 9", "rate: 8")
     path.write_text("seconds: soon\n", encoding="utf-8")
     again = targets.find_target(given, kept=kept)
     assert isinstance(again, ScenarioTarget)

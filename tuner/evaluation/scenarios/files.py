@@ -221,6 +221,7 @@ def _stream(at: Section, name: str, copies: Mapping[str, int], seconds: float) -
         items=at.whole("items", 1, 1, 10_000),
         from_s=from_s,
         trace=at.trace("file", copies[group]) if arrivals == "trace" and not clients else (),
+        file=at.folder / at.text("file") if "file" in at.values else None,
     )
 
 

@@ -6,6 +6,7 @@ Times are in seconds; emulation (`emulated`) and serving (`served`) use the same
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -85,6 +86,8 @@ class Stream:
     from_s: float = 0.0
     trace: tuple[tuple[float, int], ...] = ()
     """Rows of a time in seconds (ascending) and a model index, for `trace` arrivals."""
+    file: pathlib.Path | None = None
+    """File of the trace."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,14 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import NodeLost, TunerError, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.values.configuration import Configuration
 
+T = TypeVar("T")
 TOLERATED = {"memory_mb": 0.05}
 """Facts that may differ by this share: kernels of equal machines reserve a little more or less."""
 
@@ -50,6 +51,24 @@ class StudyNode(Protocol):
 
     def ask(self, method: str, *arguments: object) -> Any:
         """Call another method of the machine's `MeasuringNode`."""
+
+
+def on_one(
+    nodes: list[StudyNode], measure: Callable[[StudyNode], T], *, say: Callable[[str], None]
+) -> T:
+    """Let the first machine measure; if it is lost, it is removed, and the next begins anew.
+
+    Raises:
+        NodeLost: no machine is left.
+    """
+    while True:
+        try:
+            return measure(nodes[0])
+        except NodeLost as error:
+            say(str(error))
+            del nodes[0]
+            if not nodes:
+                raise
 
 
 def check_alike(told: Mapping[str, Mapping[str, Any]]) -> None:

@@ -14,11 +14,17 @@ import rich.console
 
 from serving import __version__
 from serving.spawners.node.artefacts import ArtefactError, ManifestMaker
+from tuner.engines.description import COPY, SCENARIO_COPY
 from tuner.errors import UsageError
 from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.scenarios.requests import ScenarioRequests
 from tuner.launching import machine
+from tuner.launching.engine import EngineInfo, kind_of_limits
+from tuner.load_generator.payloads import Payloads
 from tuner.load_generator.plan import OpenLoopPlan, Race
+from tuner.metrics import prices
 from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.study import preparation, targets, verification
 from tuner.study.progress import Terminal
@@ -29,14 +35,22 @@ from tuner.values.configuration import Configuration
 class MeasuringNode:
     """One machine that evaluates the configurations of a study."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Take the study's settings as plain data, and start nothing yet."""
+    def __init__(self, settings: Mapping[str, Any], kept: Mapping[str, str]) -> None:
+        """Take the study's settings as plain data, and start nothing yet.
+
+        Args:
+            kept: texts of the files that the study keeps (`preparation.files_to_keep`).
+        """
         self._settings = StudySettings.from_nested(settings, source="the study")
         terminal = Terminal(
             console=rich.console.Console(stderr=True), log=EventLog(), check=lambda: None
         )
-        self._target = targets.find_target(self._settings.target)
-        self._evaluator = preparation.make_evaluator(self._settings, self._target, terminal)
+        engine, text = kept.get(COPY) or kept.get(SCENARIO_COPY), kept.get(prices.COPY)
+        paid = prices.DEFAULT if text is None else prices.parse(text, file=prices.COPY)
+        self._target = targets.find_target(self._settings.target, kept=engine)
+        self._evaluator = preparation.make_evaluator(
+            self._settings, self._target, terminal, paid=paid
+        )
         self._rounds = contextlib.ExitStack()
         self._source: verification.MeasuresRounds | None = None
 
@@ -51,7 +65,7 @@ class MeasuringNode:
             self._settings.target, served, seed=self._settings.search.seed
         )
         self._evaluator.send(payloads)
-        return {"limits": served.limits, "payloads": payloads.description, **facts(self._target)}
+        return facts_with_engine(self._settings.target, self._target, served, payloads)
 
     def evaluate(self, configuration: Mapping[str, Any], race: Race | None) -> Evaluation:
         """Evaluate a configuration (see `Evaluator.evaluate`)."""
@@ -96,17 +110,31 @@ class MeasuringNode:
         self._evaluator.close()
 
 
-def facts(target: Target) -> dict[str, Any]:
-    """Return the machine, versions and model files that must be the same on all machines.
+def facts_with_engine(
+    settings: TargetSettings,
+    target: Target,
+    served: EngineInfo,
+    payloads: Payloads | ScenarioRequests,
+) -> dict[str, Any]:
+    """Return the facts that need a started engine, too; raises as `facts` does."""
+    return {
+        "limits": kind_of_limits(served.limits),
+        "payloads": payloads.description,
+        **facts(settings, target),
+    }
+
+
+def facts(settings: TargetSettings, target: Target) -> dict[str, Any]:
+    """Return the machine, versions and files that must be the same on all machines.
 
     Raises:
-        UsageError: the model's files cannot be read.
+        UsageError: a file cannot be read.
     """
     here = machine.describe(machine.read())
     host = {name: here["host"][name] for name in ("architecture", "cpu", "cores", "memory_mb")}
     try:
-        manifest = ManifestMaker().make(target.spec.files)
+        manifest = ManifestMaker().make([*target.files, *settings.files])
     except ArtefactError as error:
-        raise UsageError(f"a file of the model cannot be read: {error}") from error
+        raise UsageError(f"a file of the study cannot be read: {error}") from error
     files = {path: entry.digest for path, entry in manifest.items()}
     return {"luthier": __version__, "host": host, "versions": here["versions"], "files": files}

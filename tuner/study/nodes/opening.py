@@ -13,8 +13,9 @@ from tuner.errors import TunerError, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import StudyNode, check_alike
-from tuner.study.nodes.measuring_node import MeasuringNode, facts
-from tuner.study.preparation import StudyInputs
+from tuner.study.nodes.measuring_node import MeasuringNode, facts_with_engine
+from tuner.study.preparation import StudyInputs, files_to_keep
+from tuner.study.target import Target
 from tuner.values.configuration import Configuration
 
 RAY_NODES = "tuner.study.nodes.ray_nodes"
@@ -24,6 +25,7 @@ RAY_NODES = "tuner.study.nodes.ray_nodes"
 @contextlib.contextmanager
 def open_fleet(
     settings: StudySettings,
+    target: Target,
     *,
     kind: type[MeasuringNode] = MeasuringNode,
     goes_on: bool = False,
@@ -33,15 +35,24 @@ def open_fleet(
     `kind` is what runs on each.
 
     Raises:
-        UsageError: they cannot be had.
+        UsageError: they cannot be had, or the study is of a running server.
     """
     if settings.search.workers is None:
         yield []
         return
+    if settings.target.hook is not None:
+        raise UsageError(
+            f"--workers {settings.search.workers}: machines that measure at once need an engine on each; "
+            f"--engine {settings.target.engine} is one server: leave out --workers"
+        )
     ray_nodes = importlib.import_module(RAY_NODES)
     try:
         fleet = ray_nodes.RayFleet.open(
-            settings.search.workers, settings, kind=kind, goes_on=goes_on
+            settings.search.workers,
+            settings,
+            files_to_keep(settings, target),
+            kind=kind,
+            goes_on=goes_on,
         )
     except ServingError as error:
         raise UsageError(f"--workers {settings.search.workers}: {error}") from error
@@ -62,11 +73,7 @@ def begin_on(nodes: Sequence[StudyNode], evaluator: Evaluator, inputs: StudyInpu
     default = inputs.problem.default
     with thread_for_each(nodes) as threads:
         told = list(threads.map(lambda node: open_node(node, default), nodes))
-    here = {
-        "limits": inputs.served.limits,
-        "payloads": inputs.payloads.description,
-        **facts(inputs.target),
-    }
+    here = facts_with_engine(inputs.settings.target, inputs.target, inputs.served, inputs.payloads)
     check_alike(
         {"this machine": here} | {node.name: one for node, one in zip(nodes, told, strict=True)}
     )

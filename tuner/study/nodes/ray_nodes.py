@@ -127,6 +127,7 @@ class RayFleet:
         cls,
         workers: str,
         settings: StudySettings,
+        kept: Mapping[str, str],
         *,
         kind: type[MeasuringNode] = MeasuringNode,
         goes_on: bool = False,
@@ -135,7 +136,8 @@ class RayFleet:
 
         Args:
             workers: how many, `auto` for all, or `ray://HOST:PORT` for all of the cluster there.
-            settings: the study's; the files that they name must be on all machines.
+            settings: the study's; files of the model and of requests must be on all machines.
+            kept: texts of the files that are sent (`preparation.files_to_keep`).
             kind: what runs on each.
             goes_on: whether fewer machines will do.
 
@@ -160,7 +162,7 @@ class RayFleet:
                 f"--workers {workers}: Ray cannot be reached: {_first_line(error)}"
             ) from error
         try:
-            return cls(_take(workers, settings, kind, goes_on=goes_on))
+            return cls(_take(workers, settings, kept, kind, goes_on=goes_on))
         except BaseException:
             ray.shutdown()
             raise
@@ -180,7 +182,12 @@ class RayFleet:
 
 
 def _take(
-    workers: str, settings: StudySettings, kind: type[MeasuringNode], *, goes_on: bool
+    workers: str,
+    settings: StudySettings,
+    kept: Mapping[str, str],
+    kind: type[MeasuringNode],
+    *,
+    goes_on: bool,
 ) -> list[RayNode]:
     """Hold all cores of so many machines."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
@@ -202,7 +209,7 @@ def _take(
         nodes.append(
             RayNode(
                 node_name(node, alive),
-                actor.options(**options).remote(plain),
+                actor.options(**options).remote(plain, dict(kept)),
                 is_here=node["NodeID"] == here,
                 within_s=CALL_S + settings.search.max_time_s,
             )

@@ -19,7 +19,7 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.study import verification
-from tuner.study.nodes.fleet import TOLERATED, FleetRounds, check_alike
+from tuner.study.nodes.fleet import TOLERATED, FleetRounds, StudyNode, check_alike, on_one
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import RoundEvaluation
 
@@ -151,6 +151,31 @@ def test_without_machines_there_are_no_rounds() -> None:
     with pytest.raises(TunerError, match="no machine is left"), opened(nodes) as (rounds, _):
         for _ in range(2):
             list(rounds.round(tuple(ARMS)))
+
+
+@given(losses=st.lists(st.integers(0, 2), min_size=1, max_size=4))
+def test_what_is_compared_is_measured_on_one_machine(losses: list[int]) -> None:
+    """Each machine is lost after so many of two evaluations; the first that has both is asked alone."""
+    nodes: list[StudyNode] = [ToyNode(str(place)) for place in range(len(losses))]
+    measured: dict[str, int] = {}
+    said: list[str] = []
+
+    def measure(node: StudyNode) -> list[str]:
+        for number in range(2):
+            if number == losses[int(node.name)]:
+                raise NodeLost(node.name, "it was unplugged")
+            measured[node.name] = number + 1
+        return [node.name] * 2
+
+    last = next((place for place, count in enumerate(losses) if count == 2), None)
+    if last is None:
+        with pytest.raises(NodeLost):
+            on_one(nodes, measure, say=said.append)
+        assert not nodes
+        return
+    assert on_one(nodes, measure, say=said.append) == [str(last)] * 2
+    assert [node.name for node in nodes] == [str(place) for place in range(last, len(losses))]
+    assert len(said) == last
 
 
 def test_machines_that_are_alike_may_measure() -> None:

@@ -9,7 +9,11 @@ import pytest
 
 from tests.tuner.study.nodes.test_fleet import ToyNode
 from tuner.errors import LaunchFailed, UsageError
-from tuner.study.nodes.opening import notes_on, open_node, thread_for_each
+from tuner.settings.search import SearchSettings
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study import targets
+from tuner.study.nodes.opening import notes_on, open_fleet, open_node, thread_for_each
 from tuner.values.configuration import Configuration
 
 WAIT_S = 30.0
@@ -43,3 +47,14 @@ def test_a_signal_does_not_wait_for_the_machines() -> None:
         raise KeyboardInterrupt
     assert time.monotonic() - begun_s < WAIT_S / 2
     release.set()
+
+
+def test_a_running_server_is_not_measured_from_several_machines() -> None:
+    """Each would set its own configuration on the same server."""
+    target = TargetSettings(model="m", concurrency=1, engine="url:http://h:1", hook="true")
+    settings = StudySettings(target=target, search=SearchSettings(workers="2"))
+    with (
+        pytest.raises(UsageError, match=r"^--workers 2: .*--engine url:http://h:1 is one server"),
+        open_fleet(settings, targets.find_target(target)),
+    ):
+        pass
