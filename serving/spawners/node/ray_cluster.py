@@ -139,6 +139,10 @@ class RayCluster:
         """See `Cluster.avoid`."""
         self._order({"do": "avoid", "node": self._node_ids[address]})
 
+    def trust(self, address: Address) -> None:
+        """See `Cluster.trust`."""
+        self._order({"do": "trust", "node": self._node_ids[address]})
+
     async def close(self) -> None:
         """End the steward, and with it all reservations and agents. May be called again."""
         self._is_open = False

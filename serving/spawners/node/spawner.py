@@ -230,6 +230,8 @@ class NodeSpawner:
                     spec=relocated,
                 )
         except BaseException as error:
+            if isinstance(error, Exception):  # else nobody wants it any more
+                self._machines.cluster.avoid(seat.address)
             if replica is None:
                 seat.give_back()
             elif not replica.ended.done():
@@ -243,6 +245,7 @@ class NodeSpawner:
             ):
                 raise ReplicaStartFailed("node", str(error)) from error
             raise
+        self._machines.cluster.trust(seat.address)
         return replica
 
     async def _node_of(self, seat: Seat, timeout_s: float) -> Node:

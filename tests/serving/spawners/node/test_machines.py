@@ -1,4 +1,4 @@
-"""Machines of one gateway: one connection to each; staged files on each."""
+"""Machines of one gateway: one connection to each, staged files on each, and which are to be avoided."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from serving.spawners.node.agent import Agent
 from serving.spawners.node.artefacts import ArtefactStore
 from serving.spawners.node.credentials import Credentials
 from serving.spawners.node.seats import Address
-from serving.spawners.node.spawner import Machines
+from serving.spawners.node.spawner import Machines, NodeSpawner
 from tests.fakes.local_cluster import LocalCluster, LocalSeat
 
 TIMEOUT_S = 20.0
@@ -185,3 +185,27 @@ async def test_what_is_unstaged_while_it_is_sent_is_not_kept(machines, sites, sp
     (node,) = await connecting
     assert not node.layouts
     await _settled(late, Store.unused)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_machine_on_which_a_start_fails_is_avoided(machines, sites, is_cancelled):
+    """One that cannot be dialled, too; but not if the replica is no longer wanted."""
+    cluster, site = machines.cluster, sites[0]
+
+    async def seat(_wanted, _on_waiting):
+        return site.seat
+
+    cluster.seat = seat
+    spawner = NodeSpawner(machines)
+    await spawner.open("echo")
+    limits = {"cpu": None, "memory_mb": None, "ready_timeout_s": TIMEOUT_S}
+    starting = asyncio.create_task(spawner.start(1, **limits, spec=None))
+    dialled, _ = await asyncio.get_running_loop().sock_accept(site.listener)
+    if is_cancelled:
+        starting.cancel()
+    dialled.close()
+    with pytest.raises(asyncio.CancelledError if is_cancelled else NotReady):
+        await starting
+    assert cluster.avoided == ([] if is_cancelled else ["node-0"])
+    assert site.seat.is_given_back
+    await spawner.close()

@@ -64,3 +64,18 @@ def test_a_seat_of_a_machine_that_is_drained_is_told(events):
                 assert seat.leaving.done() == (seat.node_id == "a")
 
     asyncio.run(play())
+
+
+async def test_the_steward_is_told_what_to_make_of_a_machine():
+    """By the engine's id."""
+    async with _played() as (cluster, steward):
+        taking = asyncio.create_task(_take(cluster))
+        await asyncio.sleep(0)
+        steward.send(_seat(steward.receive()[0]["seat"], "a"))
+        seat = await taking
+        cluster.avoid(seat.address)
+        cluster.trust(seat.address)
+        assert [steward.receive()[0] for _ in range(2)] == [
+            {"do": "avoid", "node": "a"},
+            {"do": "trust", "node": "a"},
+        ]
