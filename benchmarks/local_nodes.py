@@ -80,6 +80,9 @@ class LocalCluster:
     def avoid(self, address: Address) -> None:
         """Do nothing."""
 
+    def trust(self, address: Address) -> None:
+        """Do nothing."""
+
     async def close(self) -> None:
         """End the agent."""
         self._stack.close()

@@ -31,6 +31,7 @@ class LocalCluster:
         self.agents = []
         self.seats = []
         self.avoided = []
+        self.trusted = []
         self._first = {
             "credentials": credentials.public(),
             "host": "127.0.0.1",
@@ -66,6 +67,9 @@ class LocalCluster:
 
     def avoid(self, address):
         self.avoided.append(address.node)
+
+    def trust(self, address):
+        self.trusted.append(address.node)
 
     async def close(self):
         for agent in self.agents:

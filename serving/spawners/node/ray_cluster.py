@@ -62,6 +62,8 @@ class RayCluster:
         self._on_waiting: dict[int, Callable[[str], None]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._node_ids: dict[Address, str] = {}
+        self._leaving: dict[str, str] = {}
+        """Why machines are to be emptied, by node id."""
         self._is_open = False
         self._connecting = asyncio.Lock()
         self._endings: set[asyncio.Future[None]] = set()
@@ -137,6 +139,10 @@ class RayCluster:
         """See `Cluster.avoid`."""
         self._order({"do": "avoid", "node": self._node_ids[address]})
 
+    def trust(self, address: Address) -> None:
+        """See `Cluster.trust`."""
+        self._order({"do": "trust", "node": self._node_ids[address]})
+
     async def close(self) -> None:
         """End the steward, and with it all reservations and agents. May be called again."""
         self._is_open = False
@@ -186,18 +192,24 @@ class RayCluster:
             )
             seat.node_id = self._node_ids[seat.address] = event["node"]
             seat.gpu = event["gpu"]
+            self._tell_leaving(seat)
             waiting.set_result(None)
         elif kind == "waiting" and number in self._on_waiting:
             self._on_waiting[number](event["text"])
         elif kind == "leaving":
+            self._leaving[event["node"]] = event["text"]
             for seat in self._seats.values():
-                if seat.node_id == event["node"] and not seat.leaving.done():
-                    seat.leaving.set_result(event["text"])
+                self._tell_leaving(seat)
         elif kind == "failed" and number:
             if waiting is not None and not waiting.done():
                 waiting.set_exception(ReplicaStartFailed("engine", f"Ray: {event['text']}"))
         elif kind == "failed":
             self._fail(event["text"])
+
+    def _tell_leaving(self, seat: RaySeat) -> None:
+        text = self._leaving.get(seat.node_id)
+        if text is not None and not seat.leaving.done():
+            seat.leaving.set_result(text)
 
     def _fail(self, text: str) -> None:
         error = ReplicaStartFailed("engine", f"Ray at {self._settings.address}: {text}")

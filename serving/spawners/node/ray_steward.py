@@ -5,10 +5,11 @@
 It is a process of its own, as Ray installs signal handlers, cannot be forked, and ends its process
 once the head has been away for long. On the control channel it receives first {"address",
 "strategy", "agent"}, then {"do": "seat", "seat", "cpu", "memory_mb", "gpu"}, {"do": "give_back",
-"seat"}, and {"do": "avoid", "node"} of a machine that the gateway has lost, which Ray takes up to a
-minute to notice. It sends {"event": "ready"}, {"event": "seat", "seat", "node", "name", "host",
-"port", "certificate", "gpu"}, {"event": "waiting", "seat", "text"}, {"event": "leaving", "node", "text"} and
-{"event": "failed", "text"}; the last, with "seat", says that this seat cannot be had.
+"seat"}, {"do": "avoid", "node"} of a machine that the gateway has lost or on which a start failed,
+and {"do": "trust", "node"} of one on which a start has worked. It sends {"event": "ready"},
+{"event": "seat", "seat", "node", "name", "host", "port", "certificate", "gpu"}, {"event":
+"waiting", "seat", "text"}, {"event": "leaving", "node", "text"} and {"event": "failed", "text"};
+the last, with "seat", says that this seat cannot be had.
 
 Ray removes its reservations and ends its agents when the steward ends, which it does with the
 channel.
@@ -38,6 +39,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
+from serving.spawners.node.node_agents import AGENT_S, Agent, NodeAgents
 from serving.spawners.node.ray_cluster import node_name, own_address
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.end_with_parent import ignore_requests_to_end
@@ -45,15 +47,11 @@ from serving.system.log_lines import log_lines
 
 log = logging.getLogger(__name__)
 
-_AGENT_S = 60.0
-"""Seconds in which an agent must have started: Ray starts a Python process for it."""
 _PLACED_S = 2.0
 """Seconds after which the gateway is told that a place is waited for."""
 _PERIOD_S = 0.02
 _WATCH_S = 1.0
 _SHARE_OF_NODE = 1e-3
-_AVOIDED_S = 90.0
-"""Seconds in which a lost machine is the last choice: longer than Ray takes to notice."""
 
 
 class AgentActor:
@@ -70,7 +68,7 @@ class AgentActor:
         if self._child is None or self._child.process.poll() is not None:
             child = ControlledProcess.start("serving.spawners.node.agent")
             child.send({**self._first, "host": host})
-            told, _ = child.receive(timeout_s=_AGENT_S)
+            told, _ = child.receive(timeout_s=AGENT_S)
             if "port" not in told:
                 raise RuntimeError(str(told.get("error")))
             self._child, self._told = child, (int(told["port"]), told["certificate"])
@@ -96,11 +94,9 @@ class Steward:
         self._holders: dict[int, Any] = {}
         self._nodes: dict[int, str] = {}
         """Machine of each seat that is reserved, or is being reserved there."""
-        self._avoided: dict[str, float] = {}
-        """When a machine was lost, on the monotonic clock."""
         self._placing: set[int] = set()
         self._given_back: set[int] = set()
-        self._agents: dict[str, Any] = {}
+        self._agents = NodeAgents(self._start_agent, ended=ray.exceptions.ActorDiedError)
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -123,7 +119,9 @@ class Steward:
                         self._placing.add(order["seat"])
                         threading.Thread(target=self._seat, args=[order], daemon=True).start()
                     elif order["do"] == "avoid":
-                        self._avoided[order["node"]] = time.monotonic()
+                        self._agents.avoid(order["node"])
+                    elif order["do"] == "trust":
+                        self._agents.trust(order["node"])
                     else:
                         self._give_back(order["seat"])
                 while not self._told.empty():
@@ -144,7 +142,7 @@ class Steward:
                 self._remove(seat)
                 return
             node, gpu = place
-            host, port, certificate = self._agent(node)
+            host, port, certificate = self._agents.reach(node)
             nodes = ray.nodes()
             name = next(node_name(one, nodes) for one in nodes if one["NodeID"] == node)
         except Exception as error:  # Ray raises many kinds
@@ -196,7 +194,7 @@ class Steward:
             )
             .remote()
         )
-        return node, ray.get(holder.gpu.remote(), timeout=_AGENT_S)
+        return node, ray.get(holder.gpu.remote(), timeout=AGENT_S)
 
     def _reserve(self, seat: int, bundle: Mapping[str, float], tried: set[str]) -> PlacementGroup:
         """Ask for a bundle on the best machine that was not tried, else on any."""
@@ -216,19 +214,15 @@ class Steward:
         taken = collections.Counter(self._nodes.values())
         sign = -1 if self._first["strategy"] == "pack" else 1
         able = [
-            (self._is_avoided(node["NodeID"]), sign * taken[node["NodeID"]], node["NodeID"], name)
+            (self._agents.is_avoided(number), sign * taken[number], number, name)
             for node in ray.nodes()
             if node["Alive"]
-            and node["NodeID"] not in tried
-            and _has_room(node["Resources"], bundle, taken[node["NodeID"]])
+            and (number := node["NodeID"]) not in tried
+            and _has_room(node["Resources"], bundle, taken[number])
             for name in node["Resources"]
             if name.startswith("node:") and not name.startswith("node:__")
         ]
         return min(able)[2:] if able else None
-
-    def _is_avoided(self, node: str) -> bool:
-        lost_s = self._avoided.get(node)
-        return lost_s is not None and time.monotonic() - lost_s < _AVOIDED_S
 
     def _give_back(self, seat: int) -> None:
         with self._lock:
@@ -252,57 +246,30 @@ class Steward:
 
     # Agents
 
-    def _agent(self, node: str) -> tuple[str, int, str | None]:
-        with self._lock:
-            actor = self._agents.get(node)
-            if actor is None:
-                actor = self._agents[node] = (
-                    ray.remote(AgentActor)
-                    .options(
-                        num_cpus=0,
-                        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-                    )
-                    .remote(self._first["agent"])
-                )
-        try:
-            found: tuple[str, int, str | None] = ray.get(actor.address.remote(), timeout=_AGENT_S)
-        except Exception:
-            self._agents.pop(node, None)
-            self._avoided[node] = time.monotonic()
-            raise
-        return found
+    def _start_agent(self, node: str) -> Agent:
+        actor = (
+            ray.remote(AgentActor)
+            .options(
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            .remote(self._first["agent"])
+        )
+        return lambda: actor.address.remote().future()
 
     def _watch(self) -> None:
         """Tell which machines are to be emptied, and see which lost ones are back."""
         told: set[str] = set()
-        asked: dict[str, Any] = {}
         while True:
             time.sleep(_WATCH_S)
             with contextlib.suppress(Exception):  # the head is away
-                self._look_at_avoided(asked)
+                self._agents.look()
                 state = ray._private.state.state  # noqa: SLF001  there is no public way
                 for node, deadline in state.get_draining_nodes().items():
                     if node not in told:
                         told.add(node)
                         text = f"Ray drains the machine (deadline {deadline})"
                         self._told.put({"event": "leaving", "node": node, "text": text})
-
-    def _look_at_avoided(self, asked: dict[str, Any]) -> None:
-        """Use lost machines again whose agents answer; `asked` holds what was asked before."""
-        for node in list(self._avoided):
-            agent = self._agents.get(node)
-            if agent is None:
-                continue
-            if node not in asked:
-                asked[node] = agent.address.remote()
-            if ray.wait([asked[node]], timeout=0)[0]:
-                try:
-                    ray.get(asked.pop(node))
-                    del self._avoided[node]
-                except ray.exceptions.ActorDiedError:
-                    self._agents.pop(node, None)
-                except ray.exceptions.RayError:
-                    pass  # it is still away
 
 
 def _has_room(resources: Mapping[str, float], bundle: Mapping[str, float], taken: int) -> bool:

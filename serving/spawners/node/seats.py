@@ -61,7 +61,14 @@ class Cluster(Protocol):
         ...
 
     def avoid(self, address: Address) -> None:
-        """Prefer other machines for some time: this one was lost, which the engine may not know."""
+        """Prefer other machines for a time that grows: this one was lost, or a start there failed.
+
+        The engine may not know of either.
+        """
+        ...
+
+    def trust(self, address: Address) -> None:
+        """Forget what `avoid` was told of a machine: a start there has worked."""
         ...
 
     async def close(self) -> None:

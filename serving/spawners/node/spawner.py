@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import logging
 import pathlib
+import weakref
 
 from serving.errors import NotReady, ReplicaStartFailed, ServingError
 from serving.model_spec import ModelSpec
@@ -50,7 +51,8 @@ class Machines:
         self._changing = asyncio.Lock()
         self._manifests = ManifestMaker()
         self._staged: dict[pathlib.Path, _Staged] = {}
-        self._connecting: dict[Address, asyncio.Lock] = {}
+        self._connecting = weakref.WeakValueDictionary[Address, asyncio.Lock]()
+        """Held by whoever connects to an agent, or lays out staged files there."""
 
     async def enter(self) -> None:
         """Connect to the engine for the first spawner."""
@@ -79,7 +81,7 @@ class Machines:
             ServingError, OSError: it cannot be used.
         """
         address = seat.address
-        async with self._connecting.setdefault(address, asyncio.Lock()):
+        async with self._lock_of(address):
             node = self._nodes.get(address)
             if node is None:
                 node = Node(
@@ -91,22 +93,33 @@ class Machines:
                     raise NotReady("the machines are no longer used")
                 self._nodes[address] = node
                 log.info("machine connected", extra={"node": node.name, **node.facts})
-            for root, staged in list(self._staged.items()):
-                await self._lay_out(node, root, staged.manifest)
+            for root in list(self._staged):
+                await self._lay_out(node, root)
             return node
 
-    async def _lay_out(self, node: Node, root: pathlib.Path, manifest: Manifest) -> None:
+    def _lock_of(self, address: Address) -> asyncio.Lock:
+        return self._connecting.setdefault(address, asyncio.Lock())
+
+    async def _lay_out(self, node: Node, root: pathlib.Path) -> None:
         """Have a staged model's files on a machine; loads there fail without them."""
-        if root in node.layouts:
+        staged = self._staged.get(root)
+        if staged is None or root in node.layouts:
             return
         try:
-            node.layouts[root] = await node.lay_out(manifest)
-        except ServingError as error:
+            folder = await node.lay_out(staged.manifest)
+        except (OSError, ServingError) as error:
             log.warning("staged files are missing", extra={"node": node.name, "reason": str(error)})
+            return
+        if root in self._staged:
+            node.layouts[root] = folder
+        else:
+            node.release(folder)
 
     def _lost(self, node: Node) -> None:
-        self._connecting.pop(node.address, None)
-        if self._nodes.pop(node.address, None) is not None and self._users:
+        if self._nodes.get(node.address) is not node:
+            return
+        del self._nodes[node.address]
+        if self._users:
             log.warning("machine lost", extra={"node": node.name, "reason": node.lost.result()})
             self.cluster.avoid(node.address)
 
@@ -118,7 +131,7 @@ class Machines:
         """
         try:
             return await run_in_daemon_thread(self._manifests.make, spec.files)
-        except artefacts.ArtefactError as error:
+        except (OSError, artefacts.ArtefactError) as error:
             text = f"the files of {spec.label} cannot be sent to other machines: {error}"
             raise ReplicaStartFailed("load", text) from error
 
@@ -129,7 +142,16 @@ class Machines:
         root = pathlib.Path("/", hashlib.sha256(content).hexdigest()[:32])
         staged = self._staged.setdefault(root, _Staged(manifest))
         staged.users += 1
-        await asyncio.gather(*(self._lay_out(node, root, manifest) for node in self.nodes()))
+
+        async def lay_out(node: Node) -> None:
+            async with self._lock_of(node.address):
+                await self._lay_out(node, root)
+
+        try:
+            await asyncio.gather(*map(lay_out, self.nodes()))
+        except BaseException:
+            self.unstage(root)
+            raise
         return root
 
     def unstage(self, root: pathlib.Path) -> None:
@@ -208,6 +230,8 @@ class NodeSpawner:
                     spec=relocated,
                 )
         except BaseException as error:
+            if isinstance(error, Exception):  # else nobody wants it any more
+                self._machines.cluster.avoid(seat.address)
             if replica is None:
                 seat.give_back()
             elif not replica.ended.done():
@@ -221,6 +245,7 @@ class NodeSpawner:
             ):
                 raise ReplicaStartFailed("node", str(error)) from error
             raise
+        self._machines.cluster.trust(seat.address)
         return replica
 
     async def _node_of(self, seat: Seat, timeout_s: float) -> Node:
@@ -250,11 +275,7 @@ class NodeSpawner:
 
     async def stage(self, spec: ModelSpec) -> pathlib.Path | None:
         """Stage a model's files on all machines (see `Spawner.stage`)."""
-        try:
-            return await self._machines.stage(spec)
-        except OSError as error:
-            text = f"the files of {spec.label} cannot be staged: {error}"
-            raise ReplicaStartFailed("load", text) from error
+        return await self._machines.stage(spec)
 
     async def unstage(self, root: pathlib.Path | None) -> None:
         """See `Spawner.unstage`."""

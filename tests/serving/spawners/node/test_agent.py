@@ -153,6 +153,7 @@ async def test_the_replicas_of_a_lost_machine_end_together(tmp_path):
     await bench.spawner.open("echo")
     try:
         replicas = [await bench.start() for _ in range(4)]
+        assert bench.cluster.trusted == ["node-0", "node-1"] * 2
         os.kill(bench.cluster.agents[0].process.pid, signal.SIGKILL)
         async with asyncio.timeout(WAIT_S):
             ends = await asyncio.gather(replicas[0].ended, replicas[2].ended)
@@ -162,6 +163,7 @@ async def test_the_replicas_of_a_lost_machine_end_together(tmp_path):
         assert [seat.is_given_back for seat in bench.cluster.seats] == [True, False, True, False]
         assert not replicas[1].ended.done()
         assert await _answers(replicas[3])
+        assert bench.cluster.avoided == ["node-0"]
     finally:
         await bench.spawner.close()
         for replica in replicas[:3]:
