@@ -87,10 +87,6 @@ class RayNode:
         """See `MeasuringNode.round`."""
         return [(role, self._named(one)) for role, one in self.ask("round", tuple(arms), stream)]
 
-    def close_rounds(self) -> None:
-        """See `MeasuringNode.close_rounds`."""
-        self.ask("close_rounds")
-
     def _named(self, evaluation: Evaluation) -> Evaluation:
         return dataclasses.replace(evaluation, node=self.name)
 
