@@ -39,6 +39,7 @@ Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
 DISREGARDED = "disregarded"
+SECOND = "second_try"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
@@ -61,6 +62,8 @@ class RunningTrial:
     origin: str
     gain: float | None
     """Largest expected improvement as a share of the best, or None if unknown."""
+    is_second: bool
+    """Whether it repeats a trial whose machine was lost."""
 
 
 class StudyStore:
@@ -159,11 +162,14 @@ class StudyStore:
         """Let this sampler make the proposals from now on."""
         self.study.sampler = sampler
 
-    def enqueue(self, configuration: Configuration, *, origin: str) -> None:
+    def enqueue(
+        self, configuration: Configuration, *, origin: str, is_second: bool = False
+    ) -> None:
         """Queue a configuration, which `ask` returns before any proposal."""
+        attributes = {"origin": origin, **({SECOND: True} if is_second else {})}
         with _storage_errors(self._where), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
+            self.study.enqueue_trial(dict(configuration), user_attrs=attributes)
 
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
@@ -181,7 +187,11 @@ class StudyStore:
             if attrs.get("origin") != origin:
                 trial.set_user_attr("origin", origin)
         return RunningTrial(
-            trial=trial, configuration=configuration, origin=origin, gain=_gain(attrs)
+            trial=trial,
+            configuration=configuration,
+            origin=origin,
+            gain=_gain(attrs),
+            is_second=SECOND in attrs,
         )
 
     def tell(self, proposed: RunningTrial, result: TrialResult) -> Trial:
@@ -218,7 +228,7 @@ class StudyStore:
             self._interrupt(proposed.trial, reason)
 
     def disregard(self, numbers: Collection[int]) -> None:
-        """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
+        """Let these ended trials count for nothing: their machine failed, not their configuration."""
         with _storage_errors(self._where):
             before = self.study.user_attrs.get(DISREGARDED, [])
             self.study.set_user_attr(DISREGARDED, [*before, *numbers])
@@ -228,9 +238,11 @@ class StudyStore:
         self.study.tell(trial, state=TrialState.FAIL)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials that have ended, ordered by number."""
+        """Return all trials that have ended and count, ordered by number."""
         with _storage_errors(self._where):
-            return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
+            ended = trial_rows.as_trials(self.study.get_trials(deepcopy=False))
+            disregarded = set(self.study.user_attrs.get(DISREGARDED, ()))
+            return tuple(trial for trial in ended if trial.number not in disregarded)
 
     def note(self, text: str) -> None:
         """Save a note, unless it is saved already."""
