@@ -35,7 +35,7 @@ OURS = ("serving.", "tuner.", "MeasuringNode")
 """In the commands of what a machine runs for a study."""
 
 UNREADABLE = """
-from tuner.errors import NodeLost
+from tuner.errors import NodeLost, UsageError
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
 from tuner.study.nodes.measuring_node import MeasuringNode
@@ -48,14 +48,30 @@ class Unreadable:
 class Node(MeasuringNode):
     def answer(self):
         return Unreadable()
+    def fail(self):
+        raise OSError(28, "No space left on device")
+    def refuse(self):
+        raise UsageError("no such setting")
 
 settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
 with RayFleet.open("1", settings, {}, kind=Node) as fleet:
     assert not fleet.nodes[0].is_here, "the head has no cores"
-    try:
-        fleet.nodes[0].ask("answer")
-    except NodeLost as error:
-        print(error)
+    for method in ("answer", "fail", "refuse"):
+        try:
+            fleet.nodes[0].ask(method)
+        except NodeLost as error:
+            print(error)
+"""
+HELD = """
+import sys
+from tuner.settings.study import StudySettings
+from tuner.settings.target import TargetSettings
+from tuner.study.nodes.ray_nodes import RayFleet
+
+settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
+with RayFleet.open("1", settings) as fleet:
+    print(fleet.nodes[0].name, flush=True)
+    sys.stdin.read()
 """
 BUSY = """
 import threading, time
@@ -210,8 +226,8 @@ def test_a_killed_hub_leaves_nothing_and_its_study_goes_on(machines, folder):
     all_gone(machines)
 
 
-def test_an_answer_that_ray_does_not_bring_loses_its_machine(machines, folder):
-    """Whatever Ray's error; here the answer cannot be unpickled."""
+def test_a_call_that_brings_no_answer_loses_its_machine(machines, folder):
+    """Whatever the error; that of an answer that cannot be unpickled is Ray's own."""
     done = subprocess.run(
         [sys.executable, "-c", UNREADABLE],
         cwd=folder,
@@ -222,7 +238,30 @@ def test_an_answer_that_ray_does_not_bring_loses_its_machine(machines, folder):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "is lost: Ray fails: " in done.stdout
+    unreadable, full, refused = done.stdout.splitlines()
+    assert "is lost: Ray fails: " in unreadable
+    assert full.endswith("is lost: [Errno 28] No space left on device")
+    assert refused.endswith("is lost: no such setting")
+
+
+def test_two_studies_share_a_cluster(machines, folder):
+    """Each takes a machine that is free, whichever it is."""
+    with contextlib.ExitStack() as ends:
+        held = []
+        for _ in range(2):
+            process = subprocess.Popen(
+                [sys.executable, "-c", HELD],
+                cwd=folder,
+                env=machines.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            ends.enter_context(process)
+            held.append(process.stdout.readline().strip())
+            ends.callback(process.stdin.close)
+    assert all(held)
+    assert len(set(held)) == 2
 
 
 def test_a_silent_machine_is_lost_long_before_a_call_may_end(machines, folder):

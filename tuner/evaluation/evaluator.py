@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from serving.spawners.process.spawner import OF_POD
-from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, LoadGeneratorLost, UsageError
 from tuner.evaluation import correctness_check, outcomes
 from tuner.evaluation.evaluation import (
     Evaluation,
@@ -181,7 +181,7 @@ class Evaluator:
         watch = Stopwatch()
         self.stop_engine()
         try:
-            engine = self._start_engine(configuration)
+            engine = self._restart_engine(configuration)
         except LaunchFailed as error:
             return self.fail_start(configuration, error, watch.startup())
         try:
@@ -254,13 +254,22 @@ class Evaluator:
         self._engine, self._phases.is_new = self.launcher.start(configuration), True
         return self._engine
 
+    def _restart_engine(self, configuration: Configuration) -> RunningEngine:
+        """Start the engine anew; what it rejects now is the configuration alone."""
+        try:
+            return self._start_engine(configuration)
+        except UsageError as error:
+            if self.start_s is None:
+                raise
+            raise LaunchFailed("constraint", str(error)) from error
+
     def _ensure_engine(self, configuration: Configuration) -> RunningEngine:
         if self._engine is not None and self._engine.is_running():
             self._engine.apply(configuration)
             self._phases.is_new |= self.launcher.is_restarted
             return self._engine
         self.stop_engine()
-        return self._start_engine(configuration)
+        return self._restart_engine(configuration)
 
     def fail_start(
         self, configuration: Configuration, error: LaunchFailed, startup: Startup

@@ -39,6 +39,7 @@ Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 PROPOSAL = "sampler:proposal"
 DISREGARDED = "disregarded"
+SECOND = "second_try"
 CONSTRAINTS = "constraints"
 """System attribute of a trial that every Optuna reads.
 
@@ -56,6 +57,8 @@ class RunningTrial:
     origin: str
     gain: float | None
     """Largest expected improvement as a share of the best, or None if unknown."""
+    is_second: bool
+    """Whether it repeats a trial whose machine was lost."""
 
 
 class StudyStore:
@@ -161,11 +164,14 @@ class StudyStore:
         """Let this sampler make the proposals from now on."""
         self.study.sampler = sampler
 
-    def enqueue(self, configuration: Configuration, *, origin: str) -> None:
+    def enqueue(
+        self, configuration: Configuration, *, origin: str, is_second: bool = False
+    ) -> None:
         """Queue a configuration, which `ask` returns before any proposal."""
+        attributes = {"origin": origin, **({SECOND: True} if is_second else {})}
         with self._writing(), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
+            self.study.enqueue_trial(dict(configuration), user_attrs=attributes)
 
     def ask(self, distributions: Distributions, *, else_origin: str) -> RunningTrial:
         """Return the next configuration to evaluate; its trial is RUNNING until `tell`.
@@ -183,7 +189,11 @@ class StudyStore:
             if attrs.get("origin") != origin:
                 trial.set_user_attr("origin", origin)
         return RunningTrial(
-            trial=trial, configuration=configuration, origin=origin, gain=_gain(attrs)
+            trial=trial,
+            configuration=configuration,
+            origin=origin,
+            gain=_gain(attrs),
+            is_second=SECOND in attrs,
         )
 
     def tell(self, proposed: RunningTrial, result: TrialResult) -> Trial:
@@ -220,7 +230,7 @@ class StudyStore:
             self._interrupt(proposed.trial, reason)
 
     def disregard(self, numbers: Collection[int]) -> None:
-        """Let samplers ignore these ended trials, whose machine failed and not their configuration."""
+        """Let these ended trials count for nothing: their machine failed, not their configuration."""
         with self._writing():
             before = self.study.user_attrs.get(DISREGARDED, [])
             self.study.set_user_attr(DISREGARDED, [*before, *numbers])
@@ -230,9 +240,11 @@ class StudyStore:
         self.study.tell(trial, state=TrialState.FAIL)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials that have ended, ordered by number."""
+        """Return all trials that have ended and count, ordered by number."""
         with _storage_errors(self._where):
-            return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
+            ended = trial_rows.as_trials(self.study.get_trials(deepcopy=False))
+            disregarded = set(self.study.user_attrs.get(DISREGARDED, ()))
+            return tuple(trial for trial in ended if trial.number not in disregarded)
 
     def note(self, text: str) -> None:
         """Save a note, unless it is saved already."""

@@ -9,7 +9,8 @@
               effort, facts {startup_s, overhead_s, started_at; on other machines node}; with
               metric constraints
               slacks; with two objectives second; if a metric constraint is violated,
-              missed (the measurement) and value (the objective)
+              missed (the measurement) and value (the objective); second_try if it repeats a
+              trial whose machine was lost
     system    constraints, with metric constraints: Optuna's list of one value each, of which a
               feasible trial has none above 0
 

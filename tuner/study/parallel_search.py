@@ -5,29 +5,30 @@ into account what is being evaluated (`AveragedModel.expecting`), and the model 
 differ (`tuner.sampling.surrogates.machine_speed`).
 
 A machine leaves the study when it is lost, when the default fails there (after `FAILURES` failures in
-a row) though it works elsewhere, and when it is slower than the others by more than the model expects
-(`machine_report.slow_node`). What was lost there, or failed since its last success, is evaluated again, and
-those failures count against no configuration.
+a row, or any at the end) though it works elsewhere, and when it is slower than the others by more than the
+model expects (`machine_report.slow_node`). What was lost there, or failed since its last success, is
+evaluated again, and those failures count against no configuration. One with which a second machine is lost
+has failed: it may be what takes them down.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, Self, TypeVar
 
 from tuner.errors import TunerError
-from tuner.evaluation.evaluation import Evaluation
+from tuner.evaluation.evaluation import Evaluation, Stopwatch
 from tuner.load_generator.plan import Race
 from tuner.study import machine_report
+from tuner.study.nodes.fleet import FAILURES
 from tuner.study.search import ProposedTrial, Search
 from tuner.values.configuration import Configuration
-from tuner.values.trial import Trial
+from tuner.values.trial import Outcome, Trial
 
-FAILURES = 3
-"""Failed trials in a row after which a machine is checked with the default."""
 _log = logging.getLogger(__name__)
 
 
@@ -109,10 +110,9 @@ class ParallelSearch(Generic[NodeT]):
         try:
             evaluation = future.result()
         except TunerError as error:
-            if proposed is not None:
-                self.search.give_up(proposed, str(error))
+            lost = None if proposed is None else self._give_up(proposed, node, str(error))
             self._remove(node, str(error))
-            return None
+            return lost
         if proposed is None:
             self._judge_default(node, evaluation)
             return None
@@ -120,9 +120,14 @@ class ParallelSearch(Generic[NodeT]):
         self._judge(node, trial)
         return trial
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether the budget has trials that have not begun."""
+        return len(self.search.trials) + len(self._running) < self.search.budget.trials
+
     def _begin(self) -> None:
         search = self.search
-        while self._free and len(search.trials) + len(self._running) < search.budget.trials:
+        while self._free and self._has_room:
             if search.stop_reason(self._used_s()) is not None:
                 return
             node = self._free.pop()
@@ -139,20 +144,40 @@ class ParallelSearch(Generic[NodeT]):
         future = self._threads.submit(node.evaluate, configuration, race)
         self._running[future] = proposed, node
 
+    def _give_up(self, proposed: ProposedTrial, node: NodeT, why: str) -> Trial | None:
+        """End a trial whose machine was lost; its configuration is queued once, then it has failed."""
+        search, running = self.search, proposed.running
+        if not running.is_second:
+            search.store.give_up(running, why)
+            search.store.enqueue(running.configuration, origin=running.origin, is_second=True)
+            return None
+        reason = f"a second machine was lost with this configuration: {why}"
+        outcome = Outcome(status="failed", cause="crash", reason=reason)
+        evaluation = Evaluation.of(running.configuration, Stopwatch().startup(), outcome)
+        return search.conclude(proposed, dataclasses.replace(evaluation, node=node.name))
+
     def _judge(self, node: NodeT, trial: Trial) -> None:
-        """Use the machine further, check it, or leave it out."""
+        """Use the machine further, or leave it out."""
         self._find_slow()
         failed = self._failed[node.name]
-        if trial.outcome.status == "ok":
+        if trial.measured is not None:
             failed.clear()
         else:
             failed.append(trial)
         if node.name in self._slow and len(self._nodes) > 1:
             self._remove(node, f"the machine {node.name} is left out: it {self._slow[node.name]}")
-        elif len(failed) >= FAILURES and machine_report.has_worked(self.search, but_on=node.name):
-            self._evaluate(None, node, self.search.problem.default, None)
         else:
             self._free.append(node)
+        self._check_doubtful()
+
+    def _check_doubtful(self) -> None:
+        """Evaluate the default on free machines whose last trials failed, if it works elsewhere."""
+        for node in tuple(self._free):
+            failed = len(self._failed[node.name])
+            is_doubtful = failed >= (FAILURES if self._has_room else 1)
+            if is_doubtful and machine_report.has_worked(self.search, but_on=node.name):
+                self._free.remove(node)
+                self._evaluate(None, node, self.search.problem.default, None)
 
     def _find_slow(self) -> None:
         names = [node.name for node in self._nodes if node.name not in self._slow]

@@ -234,14 +234,10 @@ class Search:
         )
         return trial
 
-    def give_up(self, proposed: ProposedTrial, reason: str) -> None:
-        """End a trial that could not be evaluated as interrupted, and queue its configuration."""
-        self.store.give_up(proposed.running, reason)
-        self.store.enqueue(proposed.configuration, origin=proposed.running.origin)
-
     def disregard(self, failed: Sequence[Trial]) -> None:
-        """Let failures of a machine count against no configuration, and queue what failed there."""
+        """Let failures of a machine count for nothing, and queue what failed there."""
         self.store.disregard([trial.number for trial in failed])
+        self.trials = self.store.trials()
         for configuration, origin in {one.configuration: one.origin for one in failed}.items():
             self.store.enqueue(configuration, origin=origin)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.errors import LaunchFailed, LoadGeneratorFailed
+from tuner.errors import LaunchFailed, LoadGeneratorFailed, UsageError
 from tuner.evaluation.evaluation import Startup
 from tuner.evaluation.evaluator import Evaluator
 from tuner.evaluation.workload import FIRST_RATE_PER_S
@@ -259,6 +259,35 @@ def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Evaluator) -> None:
     assert (hopeless.outcome.status, hopeless.outcome.cause) == ("infeasible", "constraint")
     assert "p99 is above the limit of 0.001 ms (--slo-ms) even at" in hopeless.outcome.reason
     assert hopeless.measurement is None
+
+
+class Rejecting:
+    """A launcher whose servers reject every configuration."""
+
+    is_restarted = False
+
+    def start(self, configuration: Configuration | None) -> None:
+        raise UsageError(f"{configuration}: no such setting")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_configuration_that_a_new_server_rejects_is_a_failed_launch() -> None:
+    """As one that the running server rejects; at the first start it is an error of use."""
+    launcher = Rejecting()
+    with Evaluator(
+        model="echo",
+        concurrency=1,
+        settings=SETTINGS,
+        launcher=launcher,  # type: ignore[arg-type]
+    ) as idle:
+        with pytest.raises(UsageError):
+            idle.evaluate(ONE)
+        idle.start_s = 1.0
+        for launch in (idle.evaluate(ONE), idle.evaluate_on_new_server(ONE)):
+            assert (launch.outcome.status, launch.outcome.cause) == ("infeasible", "constraint")
+            assert "no such setting" in launch.outcome.reason
 
 
 class Mute:

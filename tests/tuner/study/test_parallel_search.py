@@ -8,6 +8,8 @@ import math
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from tests.fakes import benches
@@ -15,6 +17,7 @@ from tests.fakes.benches import ToyBench
 from tuner.errors import NodeLost, TunerError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import Race
+from tuner.metrics import metric_constraints
 from tuner.sampling import recommendation
 from tuner.settings.search import SearchSettings
 from tuner.store.study_store import StudyStore
@@ -39,19 +42,25 @@ class ToyNode(ToyBench):
         slower: float = 1.0,
         failure: Outcome | None = None,
         ends_at: int | None = None,
+        breaks_at: int | None = None,
+        ends_with: Configuration | None = None,
     ) -> None:
         super().__init__(seed=sum(map(ord, name)), failure=failure)
         self.name = name
         self._slower = slower
         self._ends_at = ends_at
+        self._breaks_at = breaks_at
+        self._ends_with = ends_with
         self.at_once: list[int] = []
         self._busy = threading.Lock()
 
     def evaluate(self, configuration: Configuration, race: Race | None = None) -> Evaluation:
         assert self._busy.acquire(blocking=False), "one at a time"
         try:
-            if len(self.launched) == self._ends_at:
+            if len(self.launched) == self._ends_at or configuration == self._ends_with:
                 raise NodeLost(self.name, "it was unplugged")
+            if len(self.launched) == self._breaks_at:
+                self.failure = BROKEN
             found = super().evaluate(configuration, race)
         finally:
             self._busy.release()
@@ -69,7 +78,11 @@ class ToyNode(ToyBench):
 
 
 def search_of(
-    *, sampler: str = "random", budget: Budget = BUDGET, objective: str = "mean"
+    *,
+    sampler: str = "random",
+    budget: Budget = BUDGET,
+    objective: str = "mean",
+    constraints: tuple[str, ...] = (),
 ) -> Search:
     found = Search(
         store=StudyStore.in_memory("s"),
@@ -77,7 +90,7 @@ def search_of(
         evaluator=ToyBench(),
         budget=budget,
         objective=objective,
-        limits=(),
+        limits=metric_constraints.parse_all(constraints),
         stop_ei=0.0,
         keep_in=None,
     )
@@ -146,6 +159,36 @@ def test_what_a_lost_machine_measured_is_measured_elsewhere() -> None:
     assert unplugged in [trial.configuration for trial in search.trials if trial.node == "a"]
 
 
+def test_a_configuration_that_takes_machines_down_fails_at_the_second() -> None:
+    """The others measure on without it, until the budget is used up."""
+    search = search_of()
+    poison = Configuration({**search.problem.default, "replica.count": 2})
+    search.store.enqueue(poison, origin="initial")
+    left = [ToyNode(name, ends_with=poison) for name in "abcd"]
+    said = run_out(search, left)
+    assert len(left) == len(said) == 2
+    assert len(search.trials) == BUDGET.trials
+    (trial,) = [one for one in search.trials if one.configuration == poison]
+    assert (trial.outcome.status, trial.outcome.cause) == ("failed", "crash")
+    assert trial.outcome.reason.startswith("a second machine was lost with this configuration: ")
+    assert f"the machine {trial.node} is lost" in trial.outcome.reason
+    assert interrupted(search) == [poison]
+    assert not search.store.has_waiting()
+
+
+def test_a_configuration_that_took_a_machine_down_is_remembered() -> None:
+    """By the next process, too, so that a study on one machine goes on after the second loss."""
+    search = search_of()
+    poison = search.problem.default
+    for _ in range(2):
+        with pytest.raises(TunerError, match="no machine is left"):
+            run_out(search, [ToyNode("a", ends_with=poison)])
+        search.prepare(SearchSettings(sampler="random", trials=16, initial=5))
+    (trial,) = search.trials
+    assert (trial.configuration, trial.outcome.cause) == (poison, "crash")
+    assert not search.store.has_waiting()
+
+
 def test_what_failed_on_a_lost_machine_is_measured_elsewhere() -> None:
     nodes = [ToyNode("a"), ToyNode("b", failure=BROKEN, ends_at=2)]
     search = search_of()
@@ -183,6 +226,31 @@ def test_a_machine_on_which_even_the_default_fails_is_left_out() -> None:
     assert len(nodes[1].launched) == FAILURES + 1
     failed = set(nodes[1].launched)
     assert failed <= {trial.configuration for trial in search.trials if trial.node == "a"}
+
+
+def test_a_machine_works_where_trials_only_miss_a_constraint() -> None:
+    """It measured them, so it is not checked."""
+    nodes = [ToyNode("a"), ToyNode("b")]
+    search = search_of(constraints=("throughput_per_s >= 1e6",))
+    for _ in range(BUDGET.trials):
+        search.store.enqueue(search.problem.default, origin="check")
+    run_out(search, list(nodes))
+    assert {trial.outcome.cause for trial in search.trials} == {"constraint"}
+    assert sum(len(node.launched) for node in nodes) == BUDGET.trials
+
+
+@given(breaks_at=st.integers(0, BUDGET.trials))
+def test_trials_of_a_machine_that_breaks_cost_no_budget(breaks_at: int) -> None:
+    """Whenever it breaks, also in its last trial: all that failed there is evaluated elsewhere."""
+    nodes = [ToyNode("a"), ToyNode("b", breaks_at=breaks_at)]
+    search = search_of()
+    run_out(search, list(nodes))
+    assert len(search.trials) == BUDGET.trials
+    assert BROKEN not in [trial.outcome for trial in search.trials]
+    broken = set(nodes[1].launched[breaks_at:])
+    assert broken <= set(nodes[0].launched)
+    assert not search.store.has_waiting()
+    assert search.store.trials() == search.trials
 
 
 def test_failures_of_a_broken_machine_count_against_no_configuration() -> None:

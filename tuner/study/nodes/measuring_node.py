@@ -69,19 +69,19 @@ class MeasuringNode:
 
     def evaluate(self, configuration: Mapping[str, Any], race: Race | None) -> Evaluation:
         """Evaluate a configuration (see `Evaluator.evaluate`)."""
-        self._evaluator.stream = 0
+        self._close_rounds()
         return self._evaluator.evaluate(Configuration(configuration), race)
 
     def evaluate_at(
         self, configuration: Mapping[str, Any], load: OpenLoopPlan, seconds: float
     ) -> Evaluation:
         """Evaluate a configuration on a new server (see `Evaluator.evaluate_at`)."""
-        self._evaluator.stream = 0
+        self._close_rounds()
         return self._evaluator.evaluate_at(Configuration(configuration), load, seconds=seconds)
 
     def open_rounds(self, arms: Mapping[str, Mapping[str, Any]], latency_s: float) -> list[str]:
-        """Prepare rounds of these arms; return what there is to say."""
-        self.close_rounds()
+        """Prepare rounds of these arms, which end with the next call; return what there is to say."""
+        self._close_rounds()
         said: list[str] = []
         self._source = self._rounds.enter_context(
             verification.open_rounds(
@@ -99,15 +99,15 @@ class MeasuringNode:
         self._evaluator.stream = stream
         return list(self._source.round(arms))
 
-    def close_rounds(self) -> None:
-        """End the rounds' engines."""
-        self._source = None
-        self._rounds.close()
-
     def close(self) -> None:
         """End all processes."""
-        self.close_rounds()
+        self._close_rounds()
         self._evaluator.close()
+
+    def _close_rounds(self) -> None:
+        self._source = None
+        self._evaluator.stream = 0
+        self._rounds.close()
 
 
 def facts_with_engine(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from serving.errors import ServingError
-from tuner.errors import TunerError, UsageError
+from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluator import Evaluator
 from tuner.settings.study import StudySettings
 from tuner.study.nodes.fleet import StudyNode, check_alike
@@ -110,5 +110,5 @@ def open_node(node: StudyNode, first: Configuration) -> Mapping[str, Any]:
     """Start a machine's engine (`MeasuringNode.open`), or raise UsageError with its name."""
     try:
         return node.open(first)
-    except TunerError as error:
-        raise UsageError(f"--workers: on the machine {node.name}: {error}") from error
+    except NodeLost as error:
+        raise UsageError(f"--workers: on the machine {node.name}: {error.text}") from error

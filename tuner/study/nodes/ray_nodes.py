@@ -87,10 +87,6 @@ class RayNode:
         """See `MeasuringNode.round`."""
         return [(role, self._named(one)) for role, one in self.ask("round", tuple(arms), stream)]
 
-    def close_rounds(self) -> None:
-        """See `MeasuringNode.close_rounds`."""
-        self.ask("close_rounds")
-
     def _named(self, evaluation: Evaluation) -> Evaluation:
         return dataclasses.replace(evaluation, node=self.name)
 
@@ -98,7 +94,7 @@ class RayNode:
         """Call a method of the machine's `MeasuringNode`; return what it returns.
 
         Raises:
-            NodeLost: the machine does not answer, or Ray does not bring the answer.
+            NodeLost: the machine does not answer, Ray does not bring the answer, or the method fails.
         """
         within_s = self._within_s
         try:
@@ -106,7 +102,8 @@ class RayNode:
         except GetTimeoutError:
             raise NodeLost(self.name, f"it did not answer within {within_s:g} s") from None
         except RayTaskError as error:
-            raise error.cause from error
+            _log.warning("call failed", extra={"fields": {"node": self.name, "error": str(error)}})
+            raise NodeLost(self.name, _first_line(error.cause)) from error
         except RayActorError as error:
             _log.warning("actor lost", extra={"fields": {"node": self.name, "error": str(error)}})
             raise NodeLost(self.name, "Ray does not reach what measures there") from error
@@ -189,7 +186,7 @@ def _take(
     *,
     goes_on: bool,
 ) -> list[RayNode]:
-    """Hold all cores of so many machines."""
+    """Hold all cores of so many machines, the first that give them."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     count = int(workers) if workers.isdecimal() else len(alive)
     if goes_on:
@@ -203,7 +200,7 @@ def _take(
     plain = dataclasses.replace(settings, store=StoreSettings()).as_nested()  # without a password
     here = ray.get_runtime_context().get_node_id()
     nodes = []
-    for node in alive[:count]:
+    for node in alive:
         where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         options = {"num_cpus": node["Resources"]["CPU"], "scheduling_strategy": where}
         nodes.append(
@@ -215,12 +212,15 @@ def _take(
             )
         )
     placed = {node.actor.__ray_ready__.remote(): node for node in nodes}
-    ready, late = ray.wait(list(placed), num_returns=len(placed), timeout=PLACED_S)
-    if late:
+    ready, late = ray.wait(list(placed), num_returns=count, timeout=PLACED_S)
+    if len(ready) < count:
         raise UsageError(
-            f"--workers {workers}: the machine {placed[late[0]].name} did not give all its cores within "
-            f"{PLACED_S:g} s: others use it, or Luthier is not installed there"
+            f"--workers {workers}: {len(ready)} of {len(alive)} machines gave all their cores within "
+            f"{PLACED_S:g} s: others use {', '.join(placed[one].name for one in late)}, or Luthier "
+            "is not installed there"
         )
+    for one in late:
+        ray.kill(placed[one].actor)
     for one in ready:
         try:
             ray.get(one)
@@ -228,7 +228,7 @@ def _take(
             lines = str(error).strip().splitlines()
             name = placed[one].name
             raise UsageError(f"--workers {workers}: on the machine {name}: {lines[-1]}") from error
-    return nodes
+    return [placed[one] for one in ready]
 
 
 def _first_line(error: BaseException) -> str:

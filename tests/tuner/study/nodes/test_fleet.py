@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,15 +21,24 @@ from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
 from tuner.measurement.outcome import EvaluationRequirements
 from tuner.study import verification
-from tuner.study.nodes.fleet import TOLERATED, FleetRounds, StudyNode, check_alike, on_one
+from tuner.study.nodes.fleet import (
+    FAILURES,
+    TOLERATED,
+    FleetRounds,
+    StudyNode,
+    check_alike,
+    on_one,
+)
 from tuner.values.configuration import Configuration
 from tuner.values.round_evaluation import RoundEvaluation
+from tuner.values.trial import Outcome
 
 ARMS = {
     "default": Configuration({"replica.count": 1}),
     "best": Configuration({"replica.count": 2}),
 }
 WAIT_S = 30.0
+BROKEN = Outcome(status="failed", cause="errors", reason="its disk is full")
 FACTS = {"host": {"cores": 4, "cpu": "x"}, "versions": {"onnxruntime": "1.2"}, "files": {}}
 
 
@@ -36,15 +47,18 @@ class ToyNode:
 
     is_here = False
 
-    def __init__(self, name: str, *, rounds: int | None = None) -> None:
+    def __init__(self, name: str, *, rounds: int | None = None, fails: float = 0) -> None:
+        """`rounds` until it is lost, of which the first `fails` fail."""
         self.name = name
         self.orders: list[tuple[str, ...]] = []
         self.streams: list[int] = []
         self.first, self.third = threading.Event(), threading.Event()
         """Set once it is to measure its first round, and has measured its third."""
         self.awaits: list[threading.Event] = []
-        self.is_open = False
+        self.awaited_from = 0
+        """Number of the round that waits for these, and so do the next."""
         self._rounds = rounds
+        self._fails = fails
         self._bench = ToyBench()
 
     def open(self, first: Configuration) -> Mapping[str, Any]:
@@ -59,23 +73,21 @@ class ToyNode:
         raise NotImplementedError
 
     def open_rounds(self, arms: Mapping[str, Configuration], *, latency_s: float) -> Sequence[str]:
-        self.is_open = True
         return ["in turn"]
 
     def round(self, arms: Sequence[str], *, stream: int) -> Sequence[tuple[str, Evaluation]]:
         self.first.set()
-        assert all(event.wait(WAIT_S) for event in self.awaits)
+        if len(self.orders) >= self.awaited_from:
+            assert all(event.wait(WAIT_S) for event in self.awaits)
         if len(self.orders) == self._rounds:
             raise NodeLost(self.name, "it was unplugged")
+        self._bench.failure = BROKEN if len(self.orders) < self._fails else None
         self.orders.append(tuple(arms))
         self.streams.append(stream)
         if len(self.orders) == 3:
             self.third.set()
         found = ((role, self._bench.evaluate(ARMS[role])) for role in arms)
         return [(role, _on(self.name, one)) for role, one in found]
-
-    def close_rounds(self) -> None:
-        self.is_open = False
 
 
 def _on(node: str, evaluation: Evaluation) -> Evaluation:
@@ -91,7 +103,7 @@ def opened(nodes: list[ToyNode]) -> Iterator[tuple[FleetRounds, list[str]]]:
 
 def test_a_round_is_measured_on_one_machine_in_alternating_order() -> None:
     nodes = [ToyNode("a"), ToyNode("b")]
-    with opened(nodes) as (rounds, said):
+    with opened([*nodes]) as (rounds, said):
         for order in [("default", "best"), ("best", "default")] * 4:
             found = list(rounds.round(order))
             assert [role for role, _ in found] == list(order)
@@ -101,7 +113,6 @@ def test_a_round_is_measured_on_one_machine_in_alternating_order() -> None:
             ]
     assert set(said) <= {"a: in turn", "b: in turn"}
     for place, node in enumerate(nodes):
-        assert not node.is_open
         first = tuple(ARMS) if place == 0 else tuple(reversed(ARMS))
         for turn, order in enumerate(node.orders):
             assert order == (first if turn % 2 == 0 else first[::-1])
@@ -133,7 +144,7 @@ def test_rounds_come_in_the_order_in_which_they_began() -> None:
     began = sorted((stream, node.name) for node in (quick, slow) for stream in node.streams)
     assert found == [name for _, name in began[:12]]
     assert "slow" in found
-    assert nodes == [slow, quick]
+    assert set(nodes) == {slow, quick}
 
 
 def test_rounds_go_on_without_a_lost_machine() -> None:
@@ -144,6 +155,58 @@ def test_rounds_go_on_without_a_lost_machine() -> None:
         found = [list(rounds.round(tuple(ARMS))) for _ in range(3)]
     assert {evaluation.node for one in found for _, evaluation in one} == {"a"}
     assert "the machine b is lost: it was unplugged" in said
+
+
+def test_rounds_of_a_broken_machine_are_measured_elsewhere() -> None:
+    """It fails at once, and so takes most rounds, until another one has shown that the arms work."""
+    broken, works = ToyNode("broken", fails=math.inf), ToyNode("works")
+    works.awaits = [broken.third]
+    nodes = [broken, works]
+    with opened(nodes) as (rounds, said):
+        found = [one for _ in range(8) for one in rounds.round(tuple(ARMS))]
+    assert {evaluation.node for _, evaluation in found} == {"works"}
+    assert nodes == [works]
+    (left_out,) = [one for one in said if "left out" in one]
+    assert left_out.startswith("the machine broken is left out: every arm failed there in ")
+    assert left_out.endswith("rounds in a row (its disk is full), though others work")
+
+
+def test_a_round_that_failed_once_is_measured_again() -> None:
+    """Its machine stays, as it works again."""
+    hasty, works = ToyNode("hasty", fails=1), ToyNode("works")
+    hasty.awaits, hasty.awaited_from = [works.third], 1
+    works.awaits = [hasty.first]
+    nodes = [hasty, works]
+    with opened(nodes) as (rounds, _):
+        found = [one for _ in range(8) for one in rounds.round(tuple(ARMS))]
+    assert all(evaluation.measurement for _, evaluation in found)
+    assert {evaluation.node for _, evaluation in found} == {"hasty", "works"}
+    assert set(nodes) == {hasty, works}
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_arms_that_fail_on_all_machines_are_told(names: str) -> None:
+    """They count, as on one machine, and every machine stays."""
+    with opened([ToyNode(name, fails=math.inf) for name in names]) as (rounds, said):
+        found = [one for _ in range(3 * FAILURES) for one in rounds.round(tuple(ARMS))]
+    assert {evaluation.outcome for _, evaluation in found} == {BROKEN}
+    assert not any("left out" in one for one in said)
+
+
+def test_the_end_does_not_wait_for_a_machine_that_hangs() -> None:
+    """It comes last, where one machine is needed."""
+    hangs, quick = ToyNode("hangs"), ToyNode("quick")
+    release = threading.Event()
+    hangs.awaits, hangs.awaited_from = [release], 1
+    quick.awaits = [hangs.first]
+    nodes = [hangs, quick]
+    with opened(nodes) as (rounds, _):
+        list(rounds.round(tuple(ARMS)))
+        rounds._longest_s = 0.5  # for the quick one to end also on a busy machine
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < WAIT_S / 2
+    assert nodes == [quick, hangs]
+    release.set()
 
 
 def test_without_machines_there_are_no_rounds() -> None:

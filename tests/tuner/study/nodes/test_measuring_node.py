@@ -52,8 +52,9 @@ def test_a_node_measures_trials_and_rounds_as_a_study_does() -> None:
             found = node.round(arms, 0)
             assert tuple(role for role, _ in found) == arms
             assert all(one.measurement is not None for _, one in found)
-        node.close_rounds()
         assert node.evaluate(DEFAULT, None).measurement is not None
+        with pytest.raises(AssertionError, match="rounds are open"):  # it measured alone
+            node.round(("default", "best"), 0)
     finally:
         node.close()
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.tuner.study.nodes.test_fleet import ToyNode
-from tuner.errors import LaunchFailed, UsageError
+from tuner.errors import NodeLost, UsageError
 from tuner.settings.search import SearchSettings
 from tuner.settings.study import StudySettings
 from tuner.settings.target import TargetSettings
@@ -23,7 +23,7 @@ class Refusing(ToyNode):
     """A machine on which the model does not start."""
 
     def open(self, first: Configuration) -> dict[str, object]:
-        raise LaunchFailed("start", "no licence")
+        raise NodeLost(self.name, "no licence")
 
 
 def test_a_model_that_does_not_start_comes_with_the_machine() -> None:
