@@ -181,7 +181,7 @@ class Agent:
         if replica is None:
             raise Refused("the ticket is unknown or was used")
         await link.answer(sock)
-        if "moves" in replica.features:
+        if replica.moves:
             _, *pair_and_peer = self._credentials
             move = wire.MoveMessage(*pair_and_peer)
             with sock, replica.sock:

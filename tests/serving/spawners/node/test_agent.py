@@ -1,8 +1,10 @@
 """Node agents on this machine: what they refuse, and what their end takes along."""
 
 import asyncio
+import contextlib
 import itertools
 import os
+import pathlib
 import signal
 import socket
 import ssl
@@ -103,6 +105,32 @@ async def test_a_ticket_holds_once(bench):
     with pytest.raises(Refused, match="ticket"):
         await link.dial("127.0.0.1", seen, "replica x", timeout_s=1.0)
     assert await _answers(replica)
+    replica.kill()
+    await replica.ended
+
+
+def _holders(port, pids):
+    """Which of some processes hold the other side of the connection from a port."""
+    rows = map(str.split, pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    inodes = {row[9] for row in rows if row[2] == f"0100007F:{port:04X}"}
+
+    def holds(pid):
+        links = []
+        for each in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                links.append(str(each.readlink()))
+        return any(f"socket:[{inode}]" in links for inode in inodes)
+
+    return [pid for pid in pids if holds(pid)]
+
+
+async def test_requests_go_straight_to_a_process(bench):
+    """The agent keeps nothing of the connection."""
+    replica = await bench.start()
+    pids = [replica.pid, *(each.process.pid for each in bench.cluster.agents)]
+    port = replica.sock.getsockname()[1]
+    await replica.attach(asyncio.Protocol)
+    assert _holders(port, pids) == [replica.pid]
     replica.kill()
     await replica.ended
 
