@@ -27,7 +27,7 @@ import uvloop
 from serving import __version__, wire
 from serving.errors import ServingError
 from serving.spawners.docker.spawner import DockerSpawner
-from serving.spawners.node import artefacts, link
+from serving.spawners.node import files, link
 from serving.spawners.node.agent_session import AgentSession, AnySpawner
 from serving.spawners.node.artefacts import ArtefactStore
 from serving.spawners.node.credentials import Credentials
@@ -35,7 +35,6 @@ from serving.spawners.node.link import Link, Refused
 from serving.spawners.node.relay import relay
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.control_channel import Closed, ControlChannel
-from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.system.private_folder import cache_folder
@@ -114,7 +113,7 @@ class Agent:
             if purpose == "replica":
                 await self._hand_over(sock, ticket)
             elif purpose == "files":
-                await self._receive_files(await self._open(sock))
+                await files.receive(await self._open(sock), self._store)
             else:
                 await self._control(await self._open(sock))
         except (OSError, Refused, ServingError) as error:
@@ -150,30 +149,6 @@ class Agent:
             facts = {"version": __version__, "cores": os.cpu_count(), "pid": os.getpid()}
             opened.send({"event": "hello", **facts})
         await session.run()
-
-    async def _receive_files(self, opened: Link) -> None:
-        try:
-            while True:
-                message, blob = await opened.receive()
-                digest, left = str(message["digest"]), int(message["bytes"])
-                try:
-                    with self._store.receive(digest) as take:
-                        while True:
-                            await run_in_daemon_thread(take, blob)
-                            left -= len(blob)
-                            if left <= 0:
-                                break
-                            _, blob = await opened.receive()
-                except (artefacts.ArtefactError, OSError) as error:
-                    if isinstance(error, ConnectionError):
-                        raise
-                    opened.send({"digest": digest, "error": str(error)})
-                else:
-                    opened.send({"digest": digest})
-        except (ConnectionError, KeyError, ValueError):
-            pass  # the gateway is done, or gone
-        finally:
-            opened.abort()
 
     async def _hand_over(self, sock: socket.socket, ticket: str) -> None:
         session = self._session
