@@ -94,7 +94,6 @@ class Agent:
         purpose = ticket = ""
         try:
             sock.setblocking(False)
-            link.set_timeouts(sock, self._timeout_s)
             async with asyncio.timeout(link.CONNECT_S):
                 words = (await link.read_line(sock)).split(" ")
             if words[0] != "luthier":
@@ -104,6 +103,7 @@ class Agent:
             purpose, ticket = [*words[2:], "", ""][:2]
             if purpose not in {"control", "files", "replica"}:
                 raise Refused("expected control, files or replica")
+            link.set_timeouts(sock, purpose, self._timeout_s)
         except (OSError, Refused, TimeoutError) as error:
             await self._refuse(sock, error)
             return

@@ -95,14 +95,17 @@ class Link:
         self._writer.transport.abort()
 
 
-def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
+def set_timeouts(sock: socket.socket, purpose: str, timeout_s: float) -> None:
     """Let the kernel end a connection whose other side has not been heard for `timeout_s`.
 
     Keepalive probes do not start while data are unacknowledged, and the user timeout (RFC 5482)
-    does not hold while there are none, so that both are needed.
+    does not hold while there are none. The latter also ends a connection whose other side is there
+    but does not read, as a replica that computes; so only that for control has it, with which all
+    others end.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(timeout_s * 1e3)))
+    if purpose == "control":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(timeout_s * 1e3)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     period_s = max(1, round(timeout_s / 2))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, period_s)
@@ -124,7 +127,7 @@ async def dial(host: str, port: int, purpose: str, *, timeout_s: float) -> socke
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            set_timeouts(sock, timeout_s)
+            set_timeouts(sock, purpose, timeout_s)
             await loop.sock_connect(sock, address)
             await loop.sock_sendall(sock, f"luthier {VERSION} {purpose}\n".encode())
             answer = await read_line(sock)
