@@ -19,13 +19,14 @@ import os
 import pathlib
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import uvloop
 
 from serving import __version__, wire
 from serving.errors import ServingError
+from serving.spawners.base_replica import BaseReplica
 from serving.spawners.docker.spawner import DockerSpawner
 from serving.spawners.node import files, link
 from serving.spawners.node.agent_session import AgentSession, AnySpawner
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 128
 _MOST_GREETED = 64
-"""Connections that have not yet said what they are for; further ones wait."""
+"""Connections that have not yet shown a token or a ticket; further ones wait."""
 
 
 class Agent:
@@ -91,7 +92,21 @@ class Agent:
                 await self._session.close()
 
     async def _greet(self, sock: socket.socket) -> None:
-        purpose = ticket = ""
+        try:
+            try:
+                serve = await self._admit(sock)
+            finally:
+                self._greeted.release()
+            await serve
+        except (OSError, ServingError) as error:
+            log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
+
+    async def _admit(self, sock: socket.socket) -> Coroutine[Any, Any, None]:
+        """Return what serves a connection that shows the right token or ticket.
+
+        Raises:
+            Refused, OSError: it shows another one, or none in time, and is ended.
+        """
         try:
             sock.setblocking(False)
             async with asyncio.timeout(link.CONNECT_S):
@@ -104,35 +119,23 @@ class Agent:
             if purpose not in {"control", "files", "replica"}:
                 raise Refused("expected control, files or replica")
             link.set_timeouts(sock, purpose, self._timeout_s)
-        except (OSError, Refused, TimeoutError) as error:
-            await self._refuse(sock, error)
-            return
-        finally:
-            self._greeted.release()
-        try:
             if purpose == "replica":
-                await self._hand_over(sock, ticket)
-            elif purpose == "files":
-                await files.receive(await self._open(sock), self._store)
-            else:
-                await self._control(await self._open(sock))
-        except (OSError, Refused, ServingError) as error:
-            if purpose == "replica":
-                await self._refuse(sock, error)
-            else:  # its connection has ended
-                log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
-
-    async def _refuse(self, sock: socket.socket, error: Exception) -> None:
-        log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
-        if sock.fileno() >= 0:
+                replica = None if self._session is None else self._session.take(ticket)
+                if replica is None:
+                    raise Refused("the ticket is unknown or was used")
+                return self._hand_over(sock, replica)
+        except (OSError, Refused) as error:
             await link.answer(sock, str(error) if isinstance(error, Refused) else "it is malformed")
+            raise
+        opened = await self._open(sock)
+        return files.receive(opened, self._store) if purpose == "files" else self._control(opened)
 
     async def _open(self, sock: socket.socket) -> Link:
         await link.answer(sock)
         opened = await link.open_link(sock, self._context, server=True)
         try:
             async with asyncio.timeout(link.CONNECT_S):
-                first, _ = await opened.receive()
+                first, _ = await opened.receive(link.FIRST_BYTES)
             token = str(first.get("token", ""))
             if not hmac.compare_digest(token.encode(), self._credentials.token.encode()):
                 raise Refused("the token is wrong")
@@ -150,11 +153,7 @@ class Agent:
             opened.send({"event": "hello", **facts})
         await session.run()
 
-    async def _hand_over(self, sock: socket.socket, ticket: str) -> None:
-        session = self._session
-        replica = None if session is None else session.take(ticket)
-        if replica is None:
-            raise Refused("the ticket is unknown or was used")
+    async def _hand_over(self, sock: socket.socket, replica: BaseReplica) -> None:
         await link.answer(sock)
         if replica.moves:
             _, *pair_and_peer = self._credentials

@@ -30,13 +30,15 @@ from serving.spawners.node.relay import Streams
 
 VERSION = 1
 CONNECT_S = 5.0
-"""Seconds for a connection, its first line, and the TLS handshake, each."""
+"""Seconds for a connection, its first line, the TLS handshake and the first frame, each."""
 REFUSAL_S = 1.0
 """Seconds in which the other side must read a refusal."""
 PIECE_BYTES = 4 << 20
 """Maximum size of a frame's blob."""
 _MAX_JSON_BYTES = 8 << 20
 """Large enough for the names of 50,000 files."""
+FIRST_BYTES = 4096
+"""Maximum size of the first frame, which anybody may send."""
 _MAX_LINE_BYTES = 256
 _MAX_UNREAD_BYTES = 65_536
 _LENGTHS = struct.Struct("<II")
@@ -53,8 +55,8 @@ class Link:
         self._reader = reader
         self._writer = writer
 
-    async def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame.
+    async def receive(self, max_bytes: int = _MAX_JSON_BYTES) -> tuple[dict[str, Any], bytes]:
+        """Return the next frame, whose parts have at most `max_bytes` each.
 
         Raises:
             Refused: it is malformed.
@@ -62,7 +64,7 @@ class Link:
         """
         try:
             lengths = _LENGTHS.unpack(await self._reader.readexactly(_LENGTHS.size))
-            if lengths[0] > _MAX_JSON_BYTES or lengths[1] > PIECE_BYTES:
+            if lengths[0] > max_bytes or lengths[1] > min(max_bytes, PIECE_BYTES):
                 raise Refused(f"a frame of {lengths[0]} and {lengths[1]} bytes is too large")
             text = await self._reader.readexactly(lengths[0])
             blob = await self._reader.readexactly(lengths[1])
