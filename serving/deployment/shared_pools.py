@@ -37,7 +37,7 @@ class SharedPools:
         """Return the pool for a model, or None if the model has its own replicas.
 
         Raises:
-            InvalidSettings: the model is a program, which serves only one model.
+            InvalidSettings: the model's replicas serve only one model.
             ServingError: the pool's replicas cannot be started.
         """
         if settings.of(spec.name).scheduling.policy != "clockwork":
@@ -46,6 +46,12 @@ class SharedPools:
             raise InvalidSettings(
                 f"scheduling.policy = 'clockwork': {spec.label} is a separate program and "
                 f"serves one model; set models.{spec.name}.scheduling.policy to adaptive"
+            )
+        if settings.replica.spawner == "ray" and settings.cluster.spawner == "docker":
+            raise InvalidSettings(
+                f"scheduling.policy = 'clockwork': a container on another machine serves one model, "
+                f"and cannot be shared by {spec.label}; set cluster.spawner to process, or "
+                f"models.{spec.name}.scheduling.policy to adaptive"
             )
         shared = self._by_kind.get(spec.kind)
         if shared is None:

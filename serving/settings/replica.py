@@ -44,7 +44,10 @@ class ReplicaSettings:
     that sends more is ended. Default 256 MiB: four of the largest requests.
     """
     ready_timeout_s: float = setting(30.0, "s", 0.1, 3600)
-    """Time in which a starting replica must be ready. Default 30 s: large models load slowly."""
+    """Time in which a starting replica must be ready. Default 30 s: large models load slowly.
+
+    Sending files to another machine does not count; it is given up if nothing arrives for 30 s.
+    """
     warmup_s: float = setting(2.0, "s", 0, 3600)
     """Time to run the model on sample inputs before a replica takes requests (docs/models.md).
 

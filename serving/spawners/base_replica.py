@@ -31,6 +31,8 @@ class BaseReplica:
         """Done with the reason once the replica's machine is to be emptied."""
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
+        self.moves = False
+        """Whether a node agent may move it to a connection, which tells it the agent's key."""
         self.was_killed = False
         """Whether the gateway asked for its end."""
         self._last_usage = Usage()

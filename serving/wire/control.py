@@ -20,7 +20,7 @@ from serving.values import DeclaredInputs
 from serving.wire.stream import VERSION, MessageType, WireError, message, unpack_start
 
 _NOTHING_DECLARED = DeclaredInputs()
-FEATURES = ("json", "moves", "stage-times", "windows")
+FEATURES = ("json", "stage-times", "windows")
 
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
@@ -50,7 +50,7 @@ class HelloMessage(NamedTuple):
 class MoveMessage(NamedTuple):
     """Command to go on with the gateway on the connection whose descriptor comes with it.
 
-    It may only be the first message to a replica with the feature `moves`, on a Unix socket.
+    It may only be the first message to a process of this installation, on a Unix socket.
     """
 
     certificate: str | None = None

@@ -92,7 +92,8 @@ class Spawner(Protocol):
     ) -> Replica:
         """Start a replica, and return once it is alive, limited and connected.
 
-        It takes at most `ready_timeout_s`, and as long again if a place has to be waited for.
+        It takes at most `ready_timeout_s`, as long again if a place has to be waited for, and the
+        time in which files are sent to another machine.
 
         Args:
             worker: worker id that is new in this spawner.

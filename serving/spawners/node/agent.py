@@ -19,15 +19,16 @@ import os
 import pathlib
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import uvloop
 
 from serving import __version__, wire
 from serving.errors import ServingError
+from serving.spawners.base_replica import BaseReplica
 from serving.spawners.docker.spawner import DockerSpawner
-from serving.spawners.node import artefacts, link
+from serving.spawners.node import files, link
 from serving.spawners.node.agent_session import AgentSession, AnySpawner
 from serving.spawners.node.artefacts import ArtefactStore
 from serving.spawners.node.credentials import Credentials
@@ -35,7 +36,6 @@ from serving.spawners.node.link import Link, Refused
 from serving.spawners.node.relay import relay
 from serving.spawners.process.spawner import ProcessSpawner
 from serving.system.control_channel import Closed, ControlChannel
-from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
 from serving.system.private_folder import cache_folder
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 128
 _MOST_GREETED = 64
-"""Connections that have not yet said what they are for; further ones wait."""
+"""Connections that have not yet shown a token or a ticket; further ones wait."""
 
 
 class Agent:
@@ -92,10 +92,23 @@ class Agent:
                 await self._session.close()
 
     async def _greet(self, sock: socket.socket) -> None:
-        purpose = ticket = ""
+        try:
+            try:
+                serve = await self._admit(sock)
+            finally:
+                self._greeted.release()
+            await serve
+        except (OSError, ServingError) as error:
+            log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
+
+    async def _admit(self, sock: socket.socket) -> Coroutine[Any, Any, None]:
+        """Return what serves a connection that shows the right token or ticket.
+
+        Raises:
+            Refused, OSError: it shows another one, or none in time, and is ended.
+        """
         try:
             sock.setblocking(False)
-            link.set_timeouts(sock, self._timeout_s)
             async with asyncio.timeout(link.CONNECT_S):
                 words = (await link.read_line(sock)).split(" ")
             if words[0] != "luthier":
@@ -105,35 +118,24 @@ class Agent:
             purpose, ticket = [*words[2:], "", ""][:2]
             if purpose not in {"control", "files", "replica"}:
                 raise Refused("expected control, files or replica")
-        except (OSError, Refused, TimeoutError) as error:
-            await self._refuse(sock, error)
-            return
-        finally:
-            self._greeted.release()
-        try:
+            link.set_timeouts(sock, purpose, self._timeout_s)
             if purpose == "replica":
-                await self._hand_over(sock, ticket)
-            elif purpose == "files":
-                await self._receive_files(await self._open(sock))
-            else:
-                await self._control(await self._open(sock))
-        except (OSError, Refused, ServingError) as error:
-            if purpose == "replica":
-                await self._refuse(sock, error)
-            else:  # its connection has ended
-                log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
-
-    async def _refuse(self, sock: socket.socket, error: Exception) -> None:
-        log.warning("a connection is refused", extra={"error": str(error) or repr(error)})
-        if sock.fileno() >= 0:
+                replica = None if self._session is None else self._session.take(ticket)
+                if replica is None:
+                    raise Refused("the ticket is unknown or was used")
+                return self._hand_over(sock, replica)
+        except (OSError, Refused) as error:
             await link.answer(sock, str(error) if isinstance(error, Refused) else "it is malformed")
+            raise
+        opened = await self._open(sock)
+        return files.receive(opened, self._store) if purpose == "files" else self._control(opened)
 
     async def _open(self, sock: socket.socket) -> Link:
         await link.answer(sock)
         opened = await link.open_link(sock, self._context, server=True)
         try:
             async with asyncio.timeout(link.CONNECT_S):
-                first, _ = await opened.receive()
+                first, _ = await opened.receive(link.FIRST_BYTES)
             token = str(first.get("token", ""))
             if not hmac.compare_digest(token.encode(), self._credentials.token.encode()):
                 raise Refused("the token is wrong")
@@ -151,37 +153,9 @@ class Agent:
             opened.send({"event": "hello", **facts})
         await session.run()
 
-    async def _receive_files(self, opened: Link) -> None:
-        try:
-            while True:
-                message, blob = await opened.receive()
-                digest, left = str(message["digest"]), int(message["bytes"])
-                try:
-                    with self._store.receive(digest) as take:
-                        while True:
-                            await run_in_daemon_thread(take, blob)
-                            left -= len(blob)
-                            if left <= 0:
-                                break
-                            _, blob = await opened.receive()
-                except (artefacts.ArtefactError, OSError) as error:
-                    if isinstance(error, ConnectionError):
-                        raise
-                    opened.send({"digest": digest, "error": str(error)})
-                else:
-                    opened.send({"digest": digest})
-        except (ConnectionError, KeyError, ValueError):
-            pass  # the gateway is done, or gone
-        finally:
-            opened.abort()
-
-    async def _hand_over(self, sock: socket.socket, ticket: str) -> None:
-        session = self._session
-        replica = None if session is None else session.take(ticket)
-        if replica is None:
-            raise Refused("the ticket is unknown or was used")
+    async def _hand_over(self, sock: socket.socket, replica: BaseReplica) -> None:
         await link.answer(sock)
-        if "moves" in replica.features:
+        if replica.moves:
             _, *pair_and_peer = self._credentials
             move = wire.MoveMessage(*pair_and_peer)
             with sock, replica.sock:

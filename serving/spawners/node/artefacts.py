@@ -116,7 +116,11 @@ class ArtefactStore:
     """Contents by digest, and manifests laid out from them. Calls block."""
 
     def __init__(self, folder: pathlib.Path, *, max_bytes: int = STORE_BYTES) -> None:
-        """Use a folder that nobody else can change; agents of this user share it."""
+        """Use a folder that nobody else can change; agents of this user share it.
+
+        Nobody else can enter it either. What is in it can be read by all, as containers, which
+        are given single files of it, run as another user.
+        """
         self._contents = folder / "contents"
         self._layouts = folder / "layouts"
         for each in (self._contents, self._layouts):
@@ -145,7 +149,7 @@ class ArtefactStore:
         seen = hashlib.sha256()  # as it comes: reading it again would take seconds at the end
         try:
             with part.open("xb") as file:
-                part.chmod(0o400)
+                part.chmod(0o444)
 
                 def take(piece: bytes) -> None:
                     file.write(piece)
@@ -181,6 +185,8 @@ class ArtefactStore:
                 target = made / pathlib.Path(path).relative_to("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._link(entry, target)
+            for inner, _, _ in os.walk(made):
+                pathlib.Path(inner).chmod(0o755)  # regardless of the umask
             try:
                 made.rename(folder)
             except OSError:
@@ -195,7 +201,7 @@ class ArtefactStore:
         content = self._content(entry.digest)
         if entry.executable:  # a mode belongs to the content, so that it is a copy
             shutil.copyfile(content, target)
-            target.chmod(0o500)
+            target.chmod(0o555)
             return
         target.hardlink_to(content)
 
@@ -204,7 +210,10 @@ class ArtefactStore:
         for part in (*self._contents.glob(f"*{_PART}"), *self._layouts.glob(f"*{_PART}")):
             maker = process_identity.of(part.name.removesuffix(_PART))
             if maker is None or maker.is_gone():
-                shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+                if part.is_dir():
+                    shutil.rmtree(part, ignore_errors=True)  # another agent may be quicker
+                else:
+                    part.unlink(missing_ok=True)
         contents = _by_age(self._contents)
         surplus = sum(seen.st_size for _, seen in contents) - self._max_bytes
         if surplus <= 0:
@@ -214,7 +223,7 @@ class ArtefactStore:
         for content, _ in contents:
             with contextlib.suppress(FileNotFoundError):  # another agent was quicker
                 seen = content.stat()
-                if surplus > 0 and seen.st_nlink == 1 and not content.name.endswith(_PART):
+                if surplus > 0 and seen.st_nlink == 1:
                     content.unlink()
                     surplus -= seen.st_size
 
@@ -225,10 +234,12 @@ class ArtefactStore:
 
 
 def _by_age(folder: pathlib.Path) -> list[tuple[pathlib.Path, os.stat_result]]:
+    """Return what is whole in a folder."""
     found = []
     for each in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another agent was quicker
-            found.append((each, each.stat()))
+            if not each.name.endswith(_PART):
+                found.append((each, each.stat()))
     return sorted(found, key=lambda pair: pair[1].st_mtime)
 
 
@@ -238,7 +249,8 @@ def _remove_unused(folder: pathlib.Path) -> None:
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
+            part = folder.with_name(f"{process_identity.this_process().new_name()}{_PART}")
+            shutil.rmtree(folder.rename(part))  # under its name, the rest would look whole
         finally:
             os.close(held)
 

@@ -30,13 +30,15 @@ from serving.spawners.node.relay import Streams
 
 VERSION = 1
 CONNECT_S = 5.0
-"""Seconds for a connection, its first line, and the TLS handshake, each."""
+"""Seconds for a connection, its first line, the TLS handshake and the first frame, each."""
 REFUSAL_S = 1.0
 """Seconds in which the other side must read a refusal."""
 PIECE_BYTES = 4 << 20
 """Maximum size of a frame's blob."""
 _MAX_JSON_BYTES = 8 << 20
 """Large enough for the names of 50,000 files."""
+FIRST_BYTES = 4096
+"""Maximum size of the first frame, which anybody may send."""
 _MAX_LINE_BYTES = 256
 _MAX_UNREAD_BYTES = 65_536
 _LENGTHS = struct.Struct("<II")
@@ -53,8 +55,8 @@ class Link:
         self._reader = reader
         self._writer = writer
 
-    async def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame.
+    async def receive(self, max_bytes: int = _MAX_JSON_BYTES) -> tuple[dict[str, Any], bytes]:
+        """Return the next frame, whose parts have at most `max_bytes` each.
 
         Raises:
             Refused: it is malformed.
@@ -62,7 +64,7 @@ class Link:
         """
         try:
             lengths = _LENGTHS.unpack(await self._reader.readexactly(_LENGTHS.size))
-            if lengths[0] > _MAX_JSON_BYTES or lengths[1] > PIECE_BYTES:
+            if lengths[0] > max_bytes or lengths[1] > min(max_bytes, PIECE_BYTES):
                 raise Refused(f"a frame of {lengths[0]} and {lengths[1]} bytes is too large")
             text = await self._reader.readexactly(lengths[0])
             blob = await self._reader.readexactly(lengths[1])
@@ -95,14 +97,17 @@ class Link:
         self._writer.transport.abort()
 
 
-def set_timeouts(sock: socket.socket, timeout_s: float) -> None:
+def set_timeouts(sock: socket.socket, purpose: str, timeout_s: float) -> None:
     """Let the kernel end a connection whose other side has not been heard for `timeout_s`.
 
     Keepalive probes do not start while data are unacknowledged, and the user timeout (RFC 5482)
-    does not hold while there are none, so that both are needed.
+    does not hold while there are none. The latter also ends a connection whose other side is there
+    but does not read, as a replica that computes; so only that for control has it, with which all
+    others end.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(timeout_s * 1e3)))
+    if purpose == "control":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(timeout_s * 1e3)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     period_s = max(1, round(timeout_s / 2))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, period_s)
@@ -124,7 +129,7 @@ async def dial(host: str, port: int, purpose: str, *, timeout_s: float) -> socke
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            set_timeouts(sock, timeout_s)
+            set_timeouts(sock, purpose, timeout_s)
             await loop.sock_connect(sock, address)
             await loop.sock_sendall(sock, f"luthier {VERSION} {purpose}\n".encode())
             answer = await read_line(sock)

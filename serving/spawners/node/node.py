@@ -16,13 +16,12 @@ from serving.errors import LimitsUnavailable, NotReady, ServingError
 from serving.settings.replica import AcceleratorSettings
 from serving.spawners.base_replica import BaseReplica
 from serving.spawners.exit_status import ExitStatus
-from serving.spawners.node import artefacts, link, messages
+from serving.spawners.node import artefacts, files, link, messages
 from serving.spawners.node.artefacts import FileEntry
 from serving.spawners.node.credentials import Credentials
 from serving.spawners.node.link import Link, Refused
 from serving.spawners.node.seats import Address
 from serving.system.cgroups.cgroup import Usage
-from serving.system.daemon_threads import run_in_daemon_thread
 from serving.system.remote_clock import RemoteClock
 
 log = logging.getLogger(__name__)
@@ -257,9 +256,9 @@ class Node:
             ServingError: the machine refuses, for example for lack of space.
             OSError: the machine is lost, or a file cannot be read.
         """
-        files = artefacts.as_json(manifest)
+        wanted = artefacts.as_json(manifest)
         async with self._sending:
-            lacking = set((await self.ask("lacking", files=files))["lacking"])
+            lacking = set((await self.ask("lacking", files=wanted))["lacking"])
             if lacking:
                 await self._send(
                     {
@@ -268,36 +267,24 @@ class Node:
                         if entry.digest in lacking
                     }
                 )
-            return pathlib.Path((await self.ask("lay", files=files))["root"])
+            return pathlib.Path((await self.ask("lay", files=wanted))["root"])
 
     def release(self, root: pathlib.Path) -> None:
         """Tell the machine that a folder that `lay_out` returned is not used any more."""
         if self._link is not None and not self.lost.done():
             self._link.send({"do": "release", "root": str(root)})
 
-    async def _send(self, files: Mapping[str, str]) -> None:
+    async def _send(self, paths: Mapping[str, str]) -> None:
         opened = await self._dial("files")
+
+        def end(_lost: asyncio.Future[str]) -> None:
+            opened.abort()
+
+        self.lost.add_done_callback(end)
         try:
-            for digest, path in files.items():
-                with await run_in_daemon_thread(open, path, "rb") as file:
-                    left = (await run_in_daemon_thread(pathlib.Path(path).stat)).st_size
-                    head: dict[str, object] = {"digest": digest, "bytes": left}
-                    while True:
-                        piece = await run_in_daemon_thread(file.read, link.PIECE_BYTES)
-                        if left and not piece:
-                            raise artefacts.ArtefactError(
-                                f"{path} became shorter while it was sent"
-                            )
-                        opened.send(head, piece)
-                        await opened.drain()
-                        left -= len(piece)
-                        if left <= 0:
-                            break
-                        head = {}
-                told, _ = await opened.receive()
-                if "error" in told:
-                    raise artefacts.ArtefactError(f"{path}: {told['error']}")
+            await files.send(opened, paths)
         finally:
+            self.lost.remove_done_callback(end)
             opened.abort()
 
     # The connection

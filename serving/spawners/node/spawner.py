@@ -209,17 +209,17 @@ class NodeSpawner:
             accelerator = dataclasses.replace(accelerator, device="cpu")
         replica: NodeReplica | None = None
         try:
-            node = await self._node_of(seat, ready_timeout_s)
+            node = await self._machines.node_of(seat)
             replica = self._replicas[worker] = NodeReplica(worker, node, self._kind)
             replica.leaving = seat.leaving
             replica.ended.add_done_callback(lambda _: self._ended(replica, seat))
+            relocated = None
+            if spec is not None:  # large files take long, however soon a replica is ready
+                replica.root = await node.lay_out(await self._machines.manifest_of(spec))
+                relocated = messages.relocated(spec, replica.root)
             async with handshake.ready_within(replica, ready_timeout_s):
                 told = await node.open_kind(self._kind)
                 self._limits_text, self.image_id = told["limits"], told["image"]
-                relocated = None
-                if spec is not None:
-                    replica.root = await node.lay_out(await self._machines.manifest_of(spec))
-                    relocated = messages.relocated(spec, replica.root)
                 await node.start(
                     replica,
                     cpu=cpu,
@@ -247,17 +247,6 @@ class NodeSpawner:
             raise
         self._machines.cluster.trust(seat.address)
         return replica
-
-    async def _node_of(self, seat: Seat, timeout_s: float) -> Node:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._machines.node_of(seat)
-        except TimeoutError:
-            text = (
-                f"the machine {seat.address.node} could not be used within {timeout_s:g} s "
-                "(replica.ready_timeout_s)"
-            )
-            raise ReplicaStartFailed("timeout", text) from None
 
     async def _seat(self, wanted: Resources, timeout_s: float | None) -> Seat:
         reasons = ["the engine gave no place for a replica"]

@@ -168,6 +168,7 @@ class ProcessSpawner:
             raise
         self._replicas[worker] = replica
         program = None if spec is None else spec.program
+        replica.moves = program is None
         try:
             async with handshake.ready_within(replica, ready_timeout_s):
                 await self._connect(replica, nest, environment, program)

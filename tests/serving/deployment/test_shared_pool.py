@@ -270,6 +270,16 @@ def test_a_program_of_its_own_shares_no_replica(tmp_path, home):
         pass
 
 
+def test_containers_on_other_machines_are_not_shared(card_of):
+    """Their files would be out of its reach; which settings help is said."""
+    settings = CLOCKWORK | {"replica.spawner": "ray", "cluster.spawner": "docker"}
+    with (
+        pytest.raises(InvalidSettings, match=r"^[^\n]*set cluster\.spawner to process[^\n]*$"),
+        gateway(settings, Processes(), card_of("m")),
+    ):
+        pass
+
+
 def test_settings_that_change_nothing_are_told(card_of):
     """Of models that share replicas: what is the pool's, and what is a queue's; others have their own."""
     settings = {

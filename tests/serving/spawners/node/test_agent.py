@@ -1,20 +1,26 @@
 """Node agents on this machine: what they refuse, and what their end takes along."""
 
 import asyncio
+import contextlib
 import itertools
 import os
+import pathlib
 import signal
 import socket
 import ssl
+import struct
 
 import pytest
 import pytest_asyncio
 
 from serving.model_spec import ModelSpec
-from serving.spawners.node import link
+from serving.spawners.node import agent, link
+from serving.spawners.node.agent import Agent
+from serving.spawners.node.artefacts import ArtefactStore
 from serving.spawners.node.credentials import Credentials
 from serving.spawners.node.link import Refused
 from serving.spawners.node.spawner import Machines, NodeSpawner
+from serving.spawners.process.spawner import ProcessSpawner
 from tests.fakes.local_cluster import LocalCluster
 
 WAIT_S = 30.0
@@ -107,6 +113,32 @@ async def test_a_ticket_holds_once(bench):
     await replica.ended
 
 
+def _holders(port, pids):
+    """Which of some processes hold the other side of the connection from a port."""
+    rows = map(str.split, pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+    inodes = {row[9] for row in rows if row[2] == f"0100007F:{port:04X}"}
+
+    def holds(pid):
+        links = []
+        for each in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                links.append(str(each.readlink()))
+        return any(f"socket:[{inode}]" in links for inode in inodes)
+
+    return [pid for pid in pids if holds(pid)]
+
+
+async def test_requests_go_straight_to_a_process(bench):
+    """The agent keeps nothing of the connection."""
+    replica = await bench.start()
+    pids = [replica.pid, *(each.process.pid for each in bench.cluster.agents)]
+    port = replica.sock.getsockname()[1]
+    await replica.attach(asyncio.Protocol)
+    assert _holders(port, pids) == [replica.pid]
+    replica.kill()
+    await replica.ended
+
+
 @pytest.mark.parametrize("purpose", ["control", "files"])
 async def test_another_certificate_is_refused(bench, purpose):
     """A right first line is not enough."""
@@ -145,6 +177,42 @@ async def test_a_wrong_token_is_refused(bench):
     assert await _answers(replica)
     replica.kill()
     await replica.ended
+
+
+@contextlib.asynccontextmanager
+async def _listening(folder, monkeypatch):
+    """An agent in this process, which is patient and without TLS; what dials it."""
+    monkeypatch.setattr(link, "CONNECT_S", 2 * WAIT_S)
+    credentials = Credentials.make(tls=False)
+    serves = Agent(credentials, ProcessSpawner, ArtefactStore(folder), timeout_s=2.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        running = asyncio.create_task(serves.run(listener))
+        async with asyncio.timeout(WAIT_S):
+            yield lambda: link.dial(*listener.getsockname(), "files", timeout_s=2.0)
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_strangers_hold_a_bounded_number_of_connections(tmp_path, monkeypatch):
+    """A right first line is not enough to be let off the bound; the token is."""
+    monkeypatch.setattr(agent, "_MOST_GREETED", 2)
+    async with _listening(tmp_path, monkeypatch) as dial:
+        strangers = [await dial(), await dial()]
+        third = asyncio.create_task(dial())
+        assert not (await asyncio.wait({third}, timeout=0.1))[0]
+        for sock in strangers:
+            sock.close()
+        (await third).close()
+
+
+async def test_a_stranger_s_first_frame_is_small(tmp_path, monkeypatch):
+    """Its announced size already ends the connection."""
+    async with _listening(tmp_path, monkeypatch) as dial:
+        for lengths in ((5000, 0), (2, 5000)):
+            with await dial() as sock:
+                await asyncio.get_running_loop().sock_sendall(sock, struct.pack("<II", *lengths))
+                assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
 
 
 async def test_the_replicas_of_a_lost_machine_end_together(tmp_path):

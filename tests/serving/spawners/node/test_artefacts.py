@@ -1,7 +1,9 @@
 """Files on other machines: sent once, checked, laid out at their paths."""
 
 import contextlib
+import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -47,6 +49,7 @@ def test_files_have_their_paths_below_the_folder(store, model):
     assert (laid / "weights").read_bytes() == (laid / "deep" / "same").read_bytes() == b"weights"
     assert (laid / "program").stat().st_mode & 0o100
     assert not (laid / "weights").stat().st_mode & 0o300
+    assert not root.parent.stat().st_mode & 0o077
     assert not (laid / "gone").exists()
 
 
@@ -102,6 +105,57 @@ def test_what_nobody_used_for_longest_goes_first(tmp_path, model):
     held.release()
     other.trim()
     assert store.lacking(used)
+
+
+def test_containers_of_another_user_can_read_what_is_laid_out(store, model, monkeypatch):
+    """Whatever the modes of the gateway's files, and the agent's umask."""
+    (model / "weights").chmod(0o600)
+    before = os.umask(0o077)
+    try:
+        manifest = ManifestMaker().make([model])
+        _send(store, manifest)
+        root = store.lay_out(manifest).folder
+    finally:
+        os.umask(before)
+    for path in (root, *root.rglob("*")):
+        wanted = 0o005 if path.is_dir() or path.name == "program" else 0o004
+        assert path.stat().st_mode & 0o007 == wanted, path
+
+
+def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(tmp_path, model, monkeypatch):
+    """The next model gets all its files."""
+    store = ArtefactStore(tmp_path / "store", max_bytes=0)
+    manifest = ManifestMaker().make([model])
+    _send(store, manifest)
+    layout = store.lay_out(manifest)
+    layout.release()
+
+    def remove_half(folder, **_options):
+        next(file for file in pathlib.Path(folder).rglob("*") if file.is_file()).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", remove_half)
+        store.trim()
+    again = ArtefactStore(tmp_path / "store")
+    _send(again, manifest)
+    root = again.lay_out(manifest).folder
+    assert root == layout.folder
+    assert {f"/{file.relative_to(root)}" for file in root.rglob("*") if file.is_file()} == set(
+        manifest
+    )
+
+
+def test_what_is_being_laid_out_is_not_removed(tmp_path, model):
+    """By the agent of another server, either."""
+    store = ArtefactStore(tmp_path / "store", max_bytes=0)
+    manifest = ManifestMaker().make([model])
+    _send(store, manifest)
+    name = f"{process_identity.this_process().new_name()}.part"
+    half = tmp_path / "store" / "layouts" / name
+    half.mkdir()
+    store.trim()
+    assert half.is_dir()
 
 
 def test_what_a_killed_agent_left_half_is_removed(tmp_path):

@@ -1,4 +1,4 @@
-"""Programs on another machine that cannot move to the gateway's connection: their bytes are copied."""
+"""Programs on another machine, which are not trusted with the gateway's connection: their bytes are copied."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from serving import wire
 
 sock = socket.socket(socket.AF_UNIX)
 sock.connect(sys.argv[-1])
-sock.sendall(wire.encode_hello(pid=os.getpid(), monotonic_ns=0, features=["windows"]))
+sock.sendall(wire.encode_hello(pid=os.getpid(), monotonic_ns=0, features=["moves"]))
 while data := sock.recv(1 << 16):
     sock.sendall(data)
 """
@@ -43,7 +43,7 @@ class Client(asyncio.Protocol):
 
 @pytest.mark.parametrize("tls", [True, False])
 async def test_bytes_are_copied_both_ways_until_one_side_ends(tmp_path, tls):
-    """Large messages come whole, and the program's end is seen."""
+    """Large messages come whole, and the program's end is seen; it gets no key, whatever it promises."""
     folder = tmp_path / "program"
     folder.mkdir()
     file = folder / "program"
@@ -58,7 +58,7 @@ async def test_bytes_are_copied_both_ways_until_one_side_ends(tmp_path, tls):
         replica = await spawner.start(
             1, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, spec=spec
         )
-        assert replica.features == ("windows",)
+        assert replica.features == ("moves",)
         client = Client()
         await replica.attach(lambda: client)
         sent = os.urandom(3 << 20)
