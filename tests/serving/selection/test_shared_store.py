@@ -188,6 +188,24 @@ def test_the_oldest_decisions_are_dropped(
     assert store.find_decision("other", 6) == "text 6"
 
 
+@pytest.mark.parametrize("part", ["", ":order", ":keys", ":bytes", ":inputs"])
+def test_what_redis_evicts_ends_no_write(
+    part: str, redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever part of the decisions is gone: the bounds hold, and new ones are found."""
+    monkeypatch.setattr("serving.selection.stores.redis_shared.KEPT_DECISIONS", 3)
+    monkeypatch.setattr("serving.selection.stores.redis_shared.KEPT_BYTES", 30)
+    store = RedisShared(redis[1], patience_s=PATIENCE_S)
+    store.keep_decisions([kept(key) for key in (1, 2, 3)])
+    assert store._client.delete(f"luthier:decisions:app{part}") == 1
+    for key in (4, 5, 6, 7):
+        store.keep_decisions([kept(key)])
+        assert store.find_by_input("app", "u", "h") == f"text {key}"
+    assert found(store) == [5, 6, 7]
+    assert int(store._client.get("luthier:decisions:app:bytes")) == 3 * len("text 7")
+    store.close()
+
+
 def test_a_deleted_applications_decisions_go(opened: Callable[[], SharedStore]) -> None:
     """Those before the place of its deletion, not those of another one with its name."""
     store = opened()
