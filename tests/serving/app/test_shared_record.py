@@ -221,6 +221,25 @@ async def test_changes_of_different_things_do_not_meet(tmp_path):
         assert seen(other) == seen(one)
 
 
+async def test_a_gateway_with_a_change_in_work_follows_with_the_next(tmp_path):
+    """A deployment takes its time; what is urgent is sent to each, and is no conflict."""
+    async with gateways(tmp_path) as (one, other):
+        await deploy(one, version("1"), version("2"))
+        await other.keeper.follow()
+        async with other.changing():
+            async with one.changing():
+                one.engine.catalogue.set_current("m", "1")
+                await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 3}))
+            await other.keeper.follow()
+            assert other.engine.catalogue.entry("m").current == "2"
+            async with other.changing():
+                other.engine.catalogue.set_current("m", "1")
+            assert seen(other) == seen(one)
+            await other.engine.deploy(dataclasses.replace(ECHO, name="n"))
+        await one.keeper.follow()
+        assert seen(other) == seen(one)
+
+
 async def test_a_change_may_name_the_revision_that_it_is_made_on(tmp_path):
     """Another gateway's change makes it stale before anything is done."""
     async with gateways(tmp_path) as (one, other):
