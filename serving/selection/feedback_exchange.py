@@ -295,7 +295,8 @@ class FeedbackExchange:
             if text == LogText():
                 loaded = self._forget(place, loaded)
             elif text is None or place.number < self._deletions.get(name, 0):
-                pass
+                if states is not None:
+                    states.settle(place.told.key)  # told here for what comes after the deletion
             elif states is None:
                 self._early.append(_Early(place, time.monotonic()))
             elif states is not attached.get(name):  # since then; none of its states is loaded

@@ -460,7 +460,11 @@ DELETED = history(
 )
 """An application is deleted, comes again at once, and is told of queries before and after."""
 
+TOLD_BEFORE = history("0 ask u, 0 sync, 1 delete, 0 tell 0, 1 tell 0")
+"""One gateway is told before another's deletion of what that one is told after it."""
 
+
+@example(steps=TOLD_BEFORE, contexts="shared")
 @example(steps=DROPPED_AMID_A_PAGE, contexts="user")
 @example(steps=DELETED, contexts="user")
 @example(steps=KEPT_AGAIN, contexts="user")
