@@ -29,7 +29,7 @@ from serving.selection.stores.sqlite_shared import SqliteShared
 from serving.selection.stores.sqlite_store import SqliteStore
 from serving.selection.stores.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
-from serving.state.records import Records, Revision, SqliteRecords
+from serving.state.records import Records, Revision, RevisionId, SqliteRecords
 from serving.state.redis_records import RedisRecords
 
 
@@ -112,7 +112,7 @@ def build(
             records = RedisRecords(store, password=store_password)
         if records is not None:
             opened.callback(records.close)
-        nothing = Revision(0, {})
+        nothing = Revision(RevisionId(0), {})
         past = SavedState(nothing if records is None else records.snapshot(), specs, settings)
         states = _states(store, folder, store_password, is_shared=share is not None)
         opened.pop_all()

@@ -11,7 +11,8 @@ until its subject is set again.
 
 Gateways that share a record each write what they changed, on the revision that they know. If another
 one changed the same rows meanwhile, the change is undone here and refused. What a gateway cannot do
-of another one's changes stays in the record, until the same is changed here.
+of another one's changes stays in the record, until the same is changed here. What the record loses
+is not undone: the first gateway that sees it writes its rows again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from serving.state.records import (
     Rows,
     changed,
     difference,
+    newest,
 )
 from serving.values import ModelId
 from serving.zoo import model_specs as card_form
@@ -79,8 +81,8 @@ class StateSaver:
         self._clipper = clipper
         self.is_shared = is_shared
         """Whether other gateways may change the record."""
-        self._written = past.rows
-        self._revision = past.revision
+        self._known = past.record
+        """Newest revision that is known to be, or to be brought into force here."""
         self._changing = 0
         """Changes in work, which are not written yet."""
         self._undone = 0
@@ -124,7 +126,7 @@ class StateSaver:
     @property
     def revision(self) -> int:
         """Number of the record's revision that is in force here."""
-        return self._revision
+        return self._known.id.number
 
     @contextlib.asynccontextmanager
     async def changing(self, based_on: int | None = None) -> AsyncIterator[None]:
@@ -141,8 +143,8 @@ class StateSaver:
             await self.follow()
         if based_on is not None and self._changing:
             raise ChangeInWork
-        if based_on is not None and based_on != self._revision:
-            raise StaleRevision(self._revision)
+        if based_on is not None and based_on != self.revision:
+            raise StaleRevision(self.revision)
         self._changing += 1
         undone = self._undone
         try:
@@ -151,8 +153,8 @@ class StateSaver:
             finally:
                 async with self._keeping:
                     if undone != self._undone:  # perhaps a part of it does not hold
-                        await self._undo(Revision(self._revision, self._written))
-                        raise StaleRevision(self._revision)
+                        await self._undo(self._known)
+                        raise StaleRevision(self.revision)
                     await self._keep(undoes=self.is_shared)
         finally:
             self._changing -= 1
@@ -171,19 +173,19 @@ class StateSaver:
         here = self._in_force.rows(self._past)
         self._apart = {key: two for key, two in self._apart.items() if here.get(key) == two[0]}
         now = self.in_force()
-        changes = difference(self._written, now)
+        changes = difference(self._known.rows, now)
         if not changes:
             return
         try:
             try:
-                self._revision = await self._call(self._records.write, changes, self._revision)
-                self._written = now
+                id_ = await self._call(self._records.write, changes, self._known.id)
+                self._known = Revision(id_, now)
             except StaleRevision:
                 changes = await self._keep_on_newest(now, changes)
         except NotReady as error:
             if not undoes:
                 raise NotReady(f"the change is in effect, but {error}") from error
-            await self._undo(Revision(self._revision, self._written))
+            await self._undo(self._known)
             raise NotReady(f"the change is undone, because {error}") from error
         if any(
             key.kind == record_schema.APPLICATION and text is None for key, text in changes.items()
@@ -194,19 +196,19 @@ class StateSaver:
     async def _keep_on_newest(self, now: Rows, changes: Changes) -> Changes:
         """Write changes on what other gateways wrote, unless they changed the same rows."""
         while True:
-            newest = await self._call(self._records.snapshot)
-            theirs = difference(self._written, newest.rows)
-            ours = {key: text for key, text in changes.items() if newest.rows.get(key) != text}
+            found = await self._call(newest, self._records, self._known)
+            theirs = difference(self._known.rows, found.rows)
+            ours = {key: text for key, text in changes.items() if found.rows.get(key) != text}
             if ours.keys() & theirs.keys():
-                await self._undo(newest)
-                raise StaleRevision(newest.number)
+                await self._undo(found)
+                raise StaleRevision(found.id.number)
             try:
                 if ours:
-                    number = await self._call(self._records.write, ours, newest.number)
-                    newest = Revision(number, changed(newest.rows, ours))
+                    id_ = await self._call(self._records.write, ours, found.id)
+                    found = Revision(id_, changed(found.rows, ours))
             except StaleRevision:
                 continue
-            await self._adopt(newest, now)
+            await self._adopt(found, now)
             return ours
 
     async def _undo(self, revision: Revision) -> None:
@@ -236,9 +238,10 @@ class StateSaver:
             NotReady: the record cannot be read.
         """
         async with self._keeping:
-            if self._changing or await self._call(self._records.revision) == self._revision:
+            if self._changing or await self._call(self._records.revision) == self._known.id:
                 return
-            await self._adopt(await self._call(self._records.snapshot), self._written)
+            found = await self._call(newest, self._records, self._known)
+            await self._adopt(found, self._known.rows)
 
     async def _call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()
@@ -294,26 +297,26 @@ class StateSaver:
 
     # Changes of other gateways
 
-    async def _adopt(self, newest: Revision, base: Rows) -> None:
-        """Bring into force what differs between `base`, which is in force, and the newest revision."""
-        changes = difference(base, newest.rows)
-        past = SavedState(newest, self._past.start_cards, self._past.start_settings)
+    async def _adopt(self, record: Revision, base: Rows) -> None:
+        """Bring into force what differs between `base`, which is in force, and a newer revision."""
+        changes = difference(base, record.rows)
+        past = SavedState(record, self._past.start_cards, self._past.start_settings)
         for key, text in self._past.left_out_rows.items():
-            if newest.rows.get(key) == text:
+            if record.rows.get(key) == text:
                 past.left_out_rows[key] = text
         self._past = past
-        self._written, self._revision = newest.rows, newest.number
+        self._known = record
         try:
             await self._adopt_rows(changes)
         finally:
             here = self._in_force.rows(self._past)
             for key in changes:
                 self._apart.pop(key, None)
-                if here.get(key) != newest.rows.get(key):
-                    self._apart[key] = (here.get(key), newest.rows.get(key))
+                if here.get(key) != record.rows.get(key):
+                    self._apart[key] = (here.get(key), record.rows.get(key))
                     self._undone += 1  # perhaps a change in work made it so
         if changes:
-            log.info("the record's changes are in force", extra={"revision": newest.number})
+            log.info("the record's changes are in force", extra={"revision": self.revision})
 
     async def _adopt_rows(self, changes: Changes) -> None:
         past = self._past

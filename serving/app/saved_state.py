@@ -29,7 +29,7 @@ class SavedState:
 
         `specs` come from the command line, and `settings` from file, environment and command line.
         """
-        self.revision, self.rows = record
+        self.record, self.rows = record, record.rows
         self.left_out_rows: Rows = {}
         """Rows that could not be restored, as logged."""
         self._said: dict[RecordKey, Any] = {}

@@ -111,14 +111,18 @@ class Applications:
             InvalidSettings: an option of its policy is invalid.
         """
         app = self._apps.get(name)
-        if application is None:
-            self._apps.pop(name, None)
-            if self._exchange is not None:
-                self._exchange.detach(name)
-        elif app is None:
+        if app is not None and application is not None:
+            if app.application == application:
+                return
+            if dataclasses.replace(app.application, models=application.models) == application:
+                app.change(application)
+                return
+        # Deleted, or deleted and added with another policy: its states are not those of before.
+        self._apps.pop(name, None)
+        if self._exchange is not None:
+            self._exchange.detach(name)
+        if application is not None:
             self.add(application)
-        elif app.application != application:
-            app.change(application)
 
     def link(self, name: str, models: Sequence[str]) -> None:
         """Link models to an application.

@@ -47,7 +47,11 @@ _SAVE_S = 0.2
 _MAX_EARLY = 1000
 """Maximum number of places of applications that are not known here yet."""
 _EARLY_S = 60.0
-"""Seconds for which they stay: an application that was deleted is never known again."""
+"""Seconds for which they stay: an application that was deleted is never known again.
+
+So do those after the deletion of one that is here, and its states are not saved: it may have been
+added again with another policy, which is not known here yet.
+"""
 _PAGE = 500
 _T = TypeVar("_T")
 
@@ -80,6 +84,7 @@ class FeedbackExchange:
         self._again: list[Place] = []
         self._deleted: dict[str, int] = {}  # whose deletion is to be saved
         self._deletions: dict[str, int] = {}  # place of each application's last deletion
+        self._forgotten_s: dict[str, float] = {}  # when another gateway deleted one that is here
         self._saved_s = time.monotonic()
         self._turn = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "feedback")
@@ -108,6 +113,7 @@ class FeedbackExchange:
         """Remove an application that another gateway deleted."""
         self._states.pop(name, None)
         self._logs.pop(name, None)
+        self._forgotten_s.pop(name, None)
         self._decisions.discard(
             [
                 key
@@ -294,17 +300,20 @@ class FeedbackExchange:
             states = self._states.get(name)
             if text == LogText():
                 loaded = self._forget(place, loaded)
-            elif text is None or place.number < self._deletions.get(name, 0):
-                pass
-            elif states is None:
-                self._early.append(_Early(place, time.monotonic()))
-            elif states is not attached.get(name):  # since then; none of its states is loaded
-                self._again.append(place)
-            elif text.models is not None:
-                states.relink_at(place.number, text.models)
-            else:
-                states.replay(place.number, text, loaded)
-                self._logs[name].discard(place.told.key)
+            elif text is not None and place.number >= self._deletions.get(name, 0):
+                if states is None or name in self._forgotten_s:
+                    self._early.append(_Early(place, time.monotonic()))
+                if states is None:
+                    pass
+                elif states is not attached.get(name):  # since then; none of its states is loaded
+                    self._again.append(place)
+                elif text.models is not None:
+                    states.relink_at(place.number, text.models)
+                else:
+                    states.replay(place.number, text, loaded)
+                    self._logs[name].discard(place.told.key)
+            elif states is not None:
+                states.settle(place.told.key)  # told here for what comes after the deletion
             if place.number > self.place:
                 self.place, self._key = place.number, place.told.key
 
@@ -322,6 +331,8 @@ class FeedbackExchange:
     ) -> dict[StateKey, PlacedState]:
         """Delete an application, and return those states of all that were loaded and are left."""
         name = place.told.application
+        if name in self._states and self._deletions.get(name) != sys.maxsize:
+            self._forgotten_s[name] = time.monotonic()
         self._deleted[name] = self._deletions[name] = place.number
         self._take_early(name)
         if name in self._states:
@@ -350,22 +361,27 @@ class FeedbackExchange:
         self.place, self._key = min(page.base, page.last), None
         self._base = self.place
         self._early.clear()
+        self._forgotten_s.clear()
         self._again.clear()
 
     async def _save(self) -> None:
         self._saved_s = time.monotonic()
         while self._early and self._saved_s - self._early[0].since_s >= _EARLY_S:
             self._early.popleft()
+        for name in [n for n, s in self._forgotten_s.items() if self._saved_s - s >= _EARLY_S]:
+            del self._forgotten_s[name]
         unsaved = {
             (name, user): state
             for name, states in self._states.items()
+            if name not in self._forgotten_s
             for user, state in states.unsaved().items()
         }
         deleted, self._deleted = self._deleted, {}
         names = {name for name, _ in unsaved}
         most = {name: self._states[name].most_users for name in names}
         later = [*self._again, *(one.place for one in self._early)]
-        base = min([self.place, *(place.number - 1 for place in later)])
+        forgotten = [self._deletions[name] for name in self._forgotten_s]
+        base = min([self.place, *forgotten, *(place.number - 1 for place in later)])
         if not unsaved and not deleted and base <= self._base:
             return
         save = lambda: self._store.save(  # noqa: E731

@@ -2,12 +2,13 @@
 
 Every write gives the record its next revision, and may demand the one that it was made on, so that
 gateways over one record do not undo each other's changes. In the SQLite file, a write is durable
-when it returns (`synchronous=FULL`).
+when it returns (`synchronous=FULL`); a record in Redis may lose its end, or all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import pathlib
 import sqlite3
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from typing import NamedTuple, Protocol
 
 from serving.errors import NotReady, StaleRevision
 from serving.system import private_folder
+
+log = logging.getLogger(__name__)
 
 SCHEMA = 1
 
@@ -64,10 +67,18 @@ def changed(rows: Rows, changes: Changes) -> Rows:
     return kept | {key: text for key, text in changes.items() if text is not None}
 
 
+class RevisionId(NamedTuple):
+    """Which revision of a record it is."""
+
+    number: int
+    nonce: str = ""
+    """Random where a record may lose its end: then another revision may get the number."""
+
+
 class Revision(NamedTuple):
     """A record at one moment."""
 
-    number: int
+    id: RevisionId
     rows: Rows
     """In the order in which their keys were first written."""
 
@@ -75,8 +86,8 @@ class Revision(NamedTuple):
 class Records(Protocol):
     """A record, which several gateways may share; its methods block, and must not overlap."""
 
-    def revision(self) -> int:
-        """Return the number of the newest revision.
+    def revision(self) -> RevisionId:
+        """Return which revision is the newest.
 
         Raises:
             NotReady: the record cannot be read.
@@ -91,8 +102,15 @@ class Records(Protocol):
         """
         ...
 
-    def write(self, changes: Mapping[RecordKey, str | None], revision: int | None = None) -> int:
-        """Write rows durably, where None deletes a row, and return the new revision's number.
+    def write(
+        self,
+        changes: Mapping[RecordKey, str | None],
+        revision: RevisionId | None = None,
+        above: int = 0,
+    ) -> RevisionId:
+        """Write rows durably, where None deletes a row, and return the new revision's id.
+
+        Its number is above the newest one's and `above`.
 
         Raises:
             StaleRevision: the newest revision is not the given one; nothing is written.
@@ -103,6 +121,26 @@ class Records(Protocol):
     def close(self) -> None:
         """Close the record."""
         ...
+
+
+def newest(records: Records, known: Revision) -> Revision:
+    """Return a record's newest revision; what it lost since a known one is written again first.
+
+    Raises:
+        NotReady: the record cannot be read or written.
+    """
+    while True:
+        found = records.snapshot()
+        if found.id == known.id or found.id.number > known.id.number:
+            return found
+        log.error(
+            "the record has lost changes; they are written again",
+            extra={"here": known.id.number, "there": found.id.number},
+        )
+        lost = difference(found.rows, known.rows)
+        with contextlib.suppress(StaleRevision):  # another gateway writes, too
+            id_ = records.write(lost, found.id, known.id.number)
+            return Revision(id_, changed(found.rows, lost))
 
 
 class SqliteRecords:
@@ -155,13 +193,13 @@ class SqliteRecords:
         """Return all rows, as `snapshot`."""
         return self.snapshot().rows
 
-    def revision(self) -> int:
+    def revision(self) -> RevisionId:
         """Implement `Records.revision`."""
         try:
             (number,) = self._connection.execute(_REVISION).fetchone()
         except sqlite3.Error as error:
             raise NotReady(f"the record {self._path} cannot be read: {error}") from error
-        return int(number)
+        return RevisionId(int(number))
 
     def snapshot(self) -> Revision:
         """Implement `Records.snapshot`."""
@@ -178,26 +216,32 @@ class SqliteRecords:
             raise NotReady(
                 f"the record {self._path} cannot be read: {error}; move it away to start without"
             ) from error
-        return Revision(int(number), rows)
+        return Revision(RevisionId(int(number)), rows)
 
-    def write(self, changes: Mapping[RecordKey, str | None], revision: int | None = None) -> int:
+    def write(
+        self,
+        changes: Mapping[RecordKey, str | None],
+        revision: RevisionId | None = None,
+        above: int = 0,
+    ) -> RevisionId:
         """Implement `Records.write`."""
         connection = self._connection
         try:
             with connection:  # one transaction
                 connection.execute("BEGIN IMMEDIATE")
                 (number,) = connection.execute(_REVISION).fetchone()
-                if revision is not None and number != revision:
+                if revision is not None and revision != RevisionId(number):
                     raise StaleRevision(number)
+                written = RevisionId(max(number, above) + 1)
                 connection.execute("DELETE FROM revision")
-                connection.execute("INSERT INTO revision VALUES (?)", (number + 1,))
+                connection.execute("INSERT INTO revision VALUES (?)", (written.number,))
                 connection.executemany(_DELETE, [k for k, text in changes.items() if text is None])
                 connection.executemany(
                     _PUT, [(*key, text) for key, text in changes.items() if text is not None]
                 )
         except sqlite3.Error as error:
             raise NotReady(f"the record {self._path} cannot be written: {error}") from error
-        return int(number) + 1
+        return written
 
     def close(self) -> None:
         """Close the file."""

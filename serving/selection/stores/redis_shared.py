@@ -55,14 +55,13 @@ return string.format('%.0f', first)
 """
 _DROP = """
 local function drop(decisions, key)
+  if redis.call('ZREM', decisions .. ':order', key) == 0 then return end
   local held = redis.call('HSTRLEN', decisions, key)
-  if held == 0 then return end
   local inputs, keys = decisions .. ':inputs', decisions .. ':keys'
   local input = redis.call('HGET', keys, key)
   if input and redis.call('HGET', inputs, input) == key then redis.call('HDEL', inputs, input) end
   redis.call('HDEL', keys, key)
   redis.call('HDEL', decisions, key)
-  redis.call('ZREM', decisions .. ':order', key)
   redis.call('DECRBY', decisions .. ':bytes', held)
 end
 """
@@ -132,6 +131,9 @@ redis.call('XTRIM', KEYS[2], 'MINID', string.format('%.0f-0', trimmed + 1))
 _KEEP = f"""{_DROP}
 local order, inputs, of = KEYS[1] .. ':order', KEYS[1] .. ':inputs', KEYS[1] .. ':keys'
 local bytes, place = KEYS[1] .. ':bytes', redis.call('GET', KEYS[3]) or '0'
+if redis.call('EXISTS', KEYS[1], order, of, bytes) < 4 then -- new, or a part was evicted
+  redis.call('UNLINK', KEYS[1], order, inputs, of, bytes)
+end
 for i = 3, #ARGV, 3 do
   local key, input, text = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if not redis.call('ZSCORE', KEYS[2], key) then
@@ -144,9 +146,11 @@ for i = 3, #ARGV, 3 do
   end
 end
 local most, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
-while redis.call('ZCARD', order) > most or
-    tonumber(redis.call('GET', bytes) or '0') > most_bytes do
-  drop(KEYS[1], redis.call('ZRANGE', order, 0, 0)[1])
+local oldest = redis.call('ZRANGE', order, 0, 0)[1]
+while oldest and (redis.call('ZCARD', order) > most or
+    tonumber(redis.call('GET', bytes) or '0') > most_bytes) do
+  drop(KEYS[1], oldest)
+  oldest = redis.call('ZRANGE', order, 0, 0)[1]
 end
 """
 _BY_INPUT = """

@@ -17,7 +17,7 @@ from serving.engine.gateway_share import GatewayShare
 from serving.errors import ChangeInWork, NotReady, ReplicaStartFailed, StaleRevision
 from serving.model_spec import ModelSpec
 from serving.settings import ServingSettings
-from serving.state.records import RecordKey, Records, SqliteRecords
+from serving.state.records import RecordKey, Records, RevisionId, SqliteRecords
 from serving.state.redis_records import RedisRecords
 from serving.values import ModelId
 from tests.fakes.redis_server import running_redis
@@ -63,15 +63,19 @@ A, B = RecordKey("model", "a"), RecordKey("model", "b", "1")
 def test_a_record_has_revisions(opened):
     """Each write makes the next one; one made on an older one is refused and writes nothing."""
     one, other = opened(), opened()
-    assert (one.revision(), one.snapshot()) == (0, (0, {}))
-    assert one.write({A: "x", B: "ü"}, 0) == 1
-    assert other.snapshot() == (1, {A: "x", B: "ü"})
-    assert other.write({A: None}, 1) == other.revision() == 2
+    none = RevisionId(0)
+    assert (one.revision(), one.snapshot()) == (none, (none, {}))
+    first = one.write({A: "x", B: "ü"}, none)
+    assert other.snapshot() == (first, {A: "x", B: "ü"})
+    second = other.write({A: None}, first)
     with pytest.raises(StaleRevision, match="now at revision 2"):
-        one.write({A: "late"}, 1)
-    assert one.snapshot() == (2, {B: "ü"})
-    assert one.write({A: "y"}) == 3
+        one.write({A: "late"}, first)
+    assert one.snapshot() == (second, {B: "ü"})
+    third = one.write({A: "y"})
+    assert third == other.revision()
     assert list(opened().snapshot().rows) == [B, A]
+    fourth = other.write({}, third, 10)
+    assert [one.number for one in (first, second, third, fourth)] == [1, 2, 3, 11]
 
 
 @contextlib.asynccontextmanager
@@ -157,6 +161,43 @@ async def test_what_one_gateway_changes_the_other_does(store, tmp_path, request)
         assert [id_.name for id_ in one.engine.models()] == ["m"]
 
 
+RECORD = ("luthier:records", "luthier:records:revision")
+
+
+@pytest.mark.parametrize("loss", ["all", "rows", "end", "end, and another comes"])
+async def test_what_redis_loses_of_the_record_is_written_again(loss, tmp_path, redis_url):
+    """The gateways stay as they are and agree; so does one that comes later, and changes go on."""
+    async with gateways(tmp_path, redis_url) as (one, other):
+        await deploy(one, dataclasses.replace(ECHO, name="n"))
+        client = RedisRecords(redis_url)._client
+        past = client.mget(RECORD)
+        await change_all(one)
+        await other.keeper.follow()
+        before = seen(one)
+        if loss == "all":
+            client.flushall()
+        elif loss == "rows":
+            client.delete(RECORD[0])
+        else:
+            client.mset(dict(zip(RECORD, past, strict=True)))
+        if loss == "end, and another comes":  # up to the number that the gateways know
+            records = RedisRecords(redis_url)
+            while records.revision().number < one.keeper.revision:
+                records.write({})
+            records.close()
+        client.close()
+        await other.keeper.follow()
+        await one.keeper.follow()
+        assert seen(one) == seen(other) == before
+        await command(other, "delete_app", name="b")
+        await deploy(one, version("4"))
+        await other.keeper.follow()
+        assert seen(one) == seen(other) != before
+        assert one.keeper.revision == other.keeper.revision
+        async with gateways(tmp_path, redis_url, count=1) as (third,):
+            assert third.keeper.in_force() == one.keeper.in_force()
+
+
 async def test_a_change_of_the_same_is_refused_and_undone(tmp_path):
     """Of two that deploy different versions at a time, the second is refused, and serves the first's."""
     async with gateways(tmp_path) as (one, other):
@@ -176,6 +217,25 @@ async def test_changes_of_different_things_do_not_meet(tmp_path):
             async with one.changing():
                 await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 3}))
         assert other.engine.settings.batching.max_size == 3
+        await one.keeper.follow()
+        assert seen(other) == seen(one)
+
+
+async def test_a_gateway_with_a_change_in_work_follows_with_the_next(tmp_path):
+    """A deployment takes its time; what is urgent is sent to each, and is no conflict."""
+    async with gateways(tmp_path) as (one, other):
+        await deploy(one, version("1"), version("2"))
+        await other.keeper.follow()
+        async with other.changing():
+            async with one.changing():
+                one.engine.catalogue.set_current("m", "1")
+                await one.engine.apply(one.engine.settings.with_changes({"batching.max_size": 3}))
+            await other.keeper.follow()
+            assert other.engine.catalogue.entry("m").current == "2"
+            async with other.changing():
+                other.engine.catalogue.set_current("m", "1")
+            assert seen(other) == seen(one)
+            await other.engine.deploy(dataclasses.replace(ECHO, name="n"))
         await one.keeper.follow()
         assert seen(other) == seen(one)
 

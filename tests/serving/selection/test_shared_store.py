@@ -188,6 +188,24 @@ def test_the_oldest_decisions_are_dropped(
     assert store.find_decision("other", 6) == "text 6"
 
 
+@pytest.mark.parametrize("part", ["", ":order", ":keys", ":bytes", ":inputs"])
+def test_what_redis_evicts_ends_no_write(
+    part: str, redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever part of the decisions is gone: the bounds hold, and new ones are found."""
+    monkeypatch.setattr("serving.selection.stores.redis_shared.KEPT_DECISIONS", 3)
+    monkeypatch.setattr("serving.selection.stores.redis_shared.KEPT_BYTES", 30)
+    store = RedisShared(redis[1], patience_s=PATIENCE_S)
+    store.keep_decisions([kept(key) for key in (1, 2, 3)])
+    assert store._client.delete(f"luthier:decisions:app{part}") == 1
+    for key in (4, 5, 6, 7):
+        store.keep_decisions([kept(key)])
+        assert store.find_by_input("app", "u", "h") == f"text {key}"
+    assert found(store) == [5, 6, 7]
+    assert int(store._client.get("luthier:decisions:app:bytes")) == 3 * len("text 7")
+    store.close()
+
+
 def test_a_deleted_applications_decisions_go(opened: Callable[[], SharedStore]) -> None:
     """Those before the place of its deletion, not those of another one with its name."""
     store = opened()
@@ -350,11 +368,13 @@ class World:
             file.commit()
 
     async def settle(self) -> list[LogText]:
-        """All works again, and rounds go on; returns the log."""
+        """All works again, rounds go on, and one more gateway comes; returns the log."""
         for _ in range(3):
             for gateway in self.both:
                 gateway.store.faults.clear()
                 await gateway.sync(save=True)
+        self.both.append(self.start())
+        await self.both[-1].sync()
         page = self.both[0].store.read(0, 1000)
         keys = [place.told.key for place in page.places]
         assert len(set(keys)) == len(keys) == page.last
@@ -364,7 +384,7 @@ class World:
         """All gateways, and one that comes now, have what the log says."""
         fed = {one.feedback.key for one in log if one.feedback is not None}
         assert self.told - self.lost <= fed <= self.told
-        every = [*self.both, self.start()]
+        every = self.both
         are_linked_anew = any(said.models not in (None, ("a", "b")) for said in log)
         # A link reaches gateways at slightly different places of the log (docs/gateways.md).
         most = SHIFT_BY_LINKS if are_linked_anew else 0.0
@@ -442,7 +462,11 @@ DELETED = history(
 )
 """An application is deleted, comes again at once, and is told of queries before and after."""
 
+TOLD_BEFORE = history("0 ask u, 0 sync, 1 delete, 0 tell 0, 1 tell 0")
+"""One gateway is told before another's deletion of what that one is told after it."""
 
+
+@example(steps=TOLD_BEFORE, contexts="shared")
 @example(steps=DROPPED_AMID_A_PAGE, contexts="user")
 @example(steps=DELETED, contexts="user")
 @example(steps=KEPT_AGAIN, contexts="user")

@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.errors import NotReady
+from serving.errors import NotReady, StaleRevision
 from serving.state.folder import lock_folder
-from serving.state.records import SCHEMA, RecordKey, SqliteRecords
+from serving.state.records import (
+    SCHEMA,
+    RecordKey,
+    Revision,
+    RevisionId,
+    SqliteRecords,
+    changed,
+    newest,
+)
 
 KEYS = [
     RecordKey("model", "a"),
@@ -207,3 +215,59 @@ def test_a_folder_below_one_that_others_may_write_is_refused(tmp_path, bits, is_
     with pytest.raises(NotReady, match=f"{above} belongs to user .*name another") as caught:
         lock_folder(str(above / "state")).__enter__()
     assert "\n" not in str(caught.value)
+
+
+class LossyRecord:
+    """A record that loses its last revisions when told to, and may be written between two calls."""
+
+    def __init__(self):
+        self.revisions = [Revision(RevisionId(0), {})]
+        self.written = 0
+
+    def snapshot(self):
+        return self.revisions[-1]
+
+    def write(self, changes, revision=None, above=0):
+        base = self.revisions[-1]
+        if revision not in (None, base.id):
+            raise StaleRevision(base.id.number)
+        self.written += 1
+        id_ = RevisionId(max(base.id.number, above) + 1, str(self.written))
+        self.revisions.append(Revision(id_, changed(base.rows, changes)))
+        return id_
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("write", "write", "look", "lose")),
+        st.permutations(range(3)),
+        st.sampled_from(KEYS),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS)
+def test_nothing_is_undone_by_a_record_that_loses_its_end(steps):
+    """If all who know it look before the next change, in whatever order: then all know the same."""
+    record = LossyRecord()
+    known = [record.snapshot()] * 3
+    expected = {}
+    for number, (what, order, key, is_deleted) in enumerate(steps):
+        first = order[0]
+        if what == "lose":
+            del record.revisions[1 + number % len(record.revisions) :]
+        for one in order if what == "lose" else [first]:
+            found = newest(record, known[one])
+            assert found.id == known[one].id or found.id.number > known[one].id.number
+            known[one] = found
+        if what == "write":
+            change = {key: None if is_deleted else str(number)}
+            expected = changed(expected, change)
+            rows = changed(known[first].rows, change)
+            known[first] = Revision(record.write(change, known[first].id), rows)
+    for one in (0, 1, 2) * 2:
+        known[one] = newest(record, known[one])
+    assert known[0].rows == expected
+    assert known == [record.snapshot()] * 3
