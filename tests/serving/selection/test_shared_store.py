@@ -440,6 +440,12 @@ def history(text: str) -> list[tuple[int, str, int, str, str]]:
     return steps
 
 
+LOST_BEFORE_THE_FIRST_ROUND = history(
+    "0 ask, 0 ask, 0 ask, 0 sync, 0 delete, 0 mark, 0 save, 1 kill, 1 delete, 0 lose, 0 tell 0, 1 sync"
+)
+"""The log loses its end, and grows as far again, before a gateway that has just begun looks at it."""
+
+
 DROPPED_AMID_A_PAGE = history(
     "1 ask u, 1 tell 0, 1 save, 0 save, 1 ask v, 1 ask u, 1 tell 1, 1 tell 2, 1 sync, 0 sync"
 )
@@ -467,6 +473,7 @@ TOLD_BEFORE = history("0 ask u, 0 sync, 1 delete, 0 tell 0, 1 tell 0")
 
 
 @example(steps=TOLD_BEFORE, contexts="shared")
+@example(steps=LOST_BEFORE_THE_FIRST_ROUND, contexts="shared")
 @example(steps=DROPPED_AMID_A_PAGE, contexts="user")
 @example(steps=DELETED, contexts="user")
 @example(steps=KEPT_AGAIN, contexts="user")
