@@ -1,4 +1,4 @@
-"""Generated admin tokens: one file per server, readable only by its user.
+"""Generated admin tokens: one file per admin port, readable only by the server's user.
 
 $XDG_RUNTIME_DIR/luthier-<pid>-<start time>-<pid namespace>-<random>/admin-<port>.token
 
@@ -32,29 +32,57 @@ class GeneratedToken(NamedTuple):
     file: pathlib.Path
 
 
+class TokenPlace(NamedTuple):
+    """A token, and the folder for its files: one for each port that asks for it."""
+
+    text: str
+    folder: pathlib.Path
+
+
 @contextlib.contextmanager
-def generate(port: int, environment: Mapping[str, str] = os.environ) -> Iterator[GeneratedToken]:
-    """Write a token to a file that exists until the block is left, or raise NotReady."""
+def make_place(environment: Mapping[str, str] = os.environ) -> Iterator[TokenPlace]:
+    """Make a token and a folder that exists until the block is left, or raise NotReady."""
     remove_left(environment)
     folder = _bases(environment)[0] / process_identity.this_process().new_name()
-    file = folder / f"admin-{port}.token"
-    text = secrets.token_urlsafe(_BYTES)
     try:
         folder.mkdir(mode=0o700)  # the name is unpredictable, so nobody else made it
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as written:
-            written.write(f"{text}\n")
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise NotReady(
-            f"the admin port's token cannot be written to {file}: "
-            f"{error.strerror or error}; name another folder in XDG_RUNTIME_DIR, set "
-            "server.admin_token_file, or start with --no-admin-token"
-        ) from error
+        raise _not_written(folder, error) from error
     try:
-        yield GeneratedToken(text, file)
+        yield TokenPlace(secrets.token_urlsafe(_BYTES), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def generate(
+    port: int, environment: Mapping[str, str] = os.environ, *, place: TokenPlace | None = None
+) -> Iterator[GeneratedToken]:
+    """Write a token to a file that exists until the block is left, or raise NotReady.
+
+    Args:
+        place: token and folder of several ports; None makes one for this port.
+    """
+    with contextlib.ExitStack() as owns:
+        if place is None:
+            place = owns.enter_context(make_place(environment))
+        file = place.folder / f"admin-{port}.token"
+        file.unlink(missing_ok=True)  # of a killed server of this port
+        owns.callback(file.unlink, missing_ok=True)
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as written:
+                written.write(f"{place.text}\n")
+        except OSError as error:
+            raise _not_written(file, error) from error
+        yield GeneratedToken(place.text, file)
+
+
+def _not_written(path: pathlib.Path, error: OSError) -> NotReady:
+    return NotReady(
+        f"the admin port's token cannot be written to {path}: {error.strerror or error}; name another "
+        "folder in XDG_RUNTIME_DIR, set server.admin_token_file, or start with --no-admin-token"
+    )
 
 
 def remove_left(environment: Mapping[str, str] = os.environ) -> list[pathlib.Path]:

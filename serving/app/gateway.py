@@ -22,6 +22,7 @@ from typing import Any
 
 import uvloop
 
+from serving.api.admin_token import TokenPlace
 from serving.app.placement import Placement
 from serving.app.server import Server
 from serving.engine.gateway_share import GatewayShare
@@ -73,11 +74,13 @@ def main() -> int:
             channel.send(message, timeout_s=_ORDER_S)
 
     def server() -> Server:
+        token = order["token"]
         placement = Placement(
             share=GatewayShare(index=order["index"], gateways=order["gateways"]),
             folder=_path(order["folder"]),
             query=_socket(order["query"]),
             grpc=None if order["grpc"] is None else _socket(order["grpc"]),
+            token=None if token is None else TokenPlace(token[0], pathlib.Path(token[1])),
             tell=tell,
         )
         return Server(

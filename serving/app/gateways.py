@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from serving.api import admin_token
+from serving.api.admin_token import TokenPlace
 from serving.app import steering
 from serving.app.ports import BACKLOG, bind, bind_grpc, check_distinct
 from serving.errors import InvalidSettings, NotReady, ServingError
@@ -85,6 +87,7 @@ class Gateways:
         self._query: list[socket.socket] = []
         self._grpc: list[socket.socket] = []
         self._folder: pathlib.Path | None = None
+        self._token: TokenPlace | None = None
         self._is_announced = False
 
     async def run(self) -> None:
@@ -97,6 +100,8 @@ class Gateways:
         with contextlib.ExitStack() as owns, self._signals():
             self._bind(owns)
             self._folder = owns.enter_context(self._state_folder())
+            with contextlib.suppress(NotReady):  # a gateway says it, if it needs a token at all
+                self._token = owns.enter_context(admin_token.make_place())
             keepers = [asyncio.create_task(self._keep(one)) for one in self._gateways]
             try:
                 await self._ended
@@ -177,7 +182,8 @@ class Gateways:
                     return
                 if was_ready and time.monotonic() - began_s > MAX_BACKOFF_S:
                     failures = 0
-                log.error("a gateway ended and is started again", extra={"index": gateway.index})
+                facts = {"index": gateway.index, "exit_code": process.process.returncode}
+                log.error("a gateway ended and is started again", extra=facts)
             delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 16))
             failures += 1
             with contextlib.suppress(TimeoutError):
@@ -200,6 +206,9 @@ class Gateways:
                 "folder": None if self._folder is None else str(self._folder),
                 "query": query.fileno(),
                 "grpc": None if grpc is None else grpc.fileno(),
+                "token": None
+                if self._token is None
+                else [self._token.text, str(self._token.folder)],
                 "repository": None if self._repository is None else str(self._repository),
                 "specs": [model_specs.as_json(spec) for spec in self._specs],
                 "settings": settings.as_nested(),

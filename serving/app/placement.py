@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from serving.api.admin_token import TokenPlace
 from serving.engine.gateway_share import GatewayShare
 
 
@@ -20,6 +21,8 @@ class Placement:
     """The state folder, which the parent has locked; None if the state is in Redis."""
     query: socket.socket
     grpc: socket.socket | None
+    token: TokenPlace | None
+    """Of the admin ports, if the settings name none: also of a gateway that is started again."""
     tell: Callable[[dict[str, Any]], None]
     """Tells the parent that this gateway is ready, with the facts, leaving, or closed to new clients;
     or to stop the server."""

@@ -149,7 +149,8 @@ class Server:
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
             if self._admin_token is None and settings.admin_access == "token":
-                made = owns.enter_context(admin_token.generate(admin.getsockname()[1]))
+                place = None if placement is None else placement.token
+                made = owns.enter_context(admin_token.generate(admin.getsockname()[1], place=place))
                 self._admin_token, self._admin_token_file = (
                     Token(made.text.encode()),
                     str(made.file),

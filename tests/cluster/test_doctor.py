@@ -14,14 +14,17 @@ WAIT_S = 120.0
 
 
 @pytest.fixture(name="tune", scope="module")
-def _tune():
-    """Runs a command of `tune` beside two machines."""
+def _tune(tmp_path_factory):
+    """Runs a command of `tune` beside two machines, in a folder with a checkout of something else."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "serving.py").write_text("raise RuntimeError('not this one')")
     with ray_machines() as machines:
 
         def run(*words):
-            command = [sys.executable, "-m", "tuner", *words]
+            command = [sys.executable, "-P", "-m", "tuner", *words]
             return subprocess.run(
                 command,
+                cwd=folder,
                 env=machines.environment,
                 capture_output=True,
                 text=True,

@@ -18,6 +18,7 @@ import time
 import urllib.error
 
 import pytest
+import tritonclient.grpc as triton
 
 from serving import zoo
 from tests.fakes.admin import token_fields
@@ -164,6 +165,7 @@ def test_gateways_of_one_machine_serve_as_one():
         assert len(clients.failed) <= 4
         wait_until(lambda: sum(map(is_ready, ports)) == 2)
         before = {*gateways_of(process)}
+        tokens = [pathlib.Path(one["admin_token_file"]).read_text() for one in gateways]
         os.kill(gateways[1]["pid"], signal.SIGKILL)
         wait_until(lambda: {*gateways_of(process)} - before)
         (started,) = {*gateways_of(process)} - before
@@ -172,6 +174,7 @@ def test_gateways_of_one_machine_serve_as_one():
         os.kill(started, signal.SIGCONT)
         wait_until(lambda: sum(map(is_ready, ports)) == 2)
         assert {asked_ready(facts["port"]) for _ in range(20)} == {200}
+        assert tokens == [pathlib.Path(one["admin_token_file"]).read_text() for one in gateways]
         pids = [gateway["pid"] for gateway in gateways]
         assert not any(map(is_alive, pids))
         assert any(one["name"] == "late" for one in get(ports[1], "admin/models")["models"])
@@ -248,18 +251,29 @@ def test_a_server_that_cannot_start_says_so_once(tmp_path):
 
 
 @contextlib.contextmanager
-def haproxy(folder, ports):
-    """The real HAProxy, with the page's file; yields its port."""
+def haproxy(folder, servers):
+    """The real HAProxy, with the page's files, before servers; yields its ports for HTTP and gRPC."""
     binary = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     if binary is None:
         pytest.skip("no haproxy here; on Debian: apt-get install haproxy")
-    (text,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    text = text.replace("bind :8000", f"bind 127.0.0.1:{port}")
-    for name, own in zip(("10.0.0.1:8000", "10.0.0.2:8000"), ports, strict=True):
+    text = "\n".join(
+        re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    )
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        port, grpc_port = one.getsockname()[1], two.getsockname()[1]
+    places = {"bind :8000": f"bind 127.0.0.1:{port}", "bind :8001": f"bind 127.0.0.1:{grpc_port}"}
+    for host, facts in zip(("10.0.0.1", "10.0.0.2"), servers, strict=True):
+        own, grpc = facts["port"], facts["grpc_port"]
+        places |= {
+            f"{host}:8000": f"127.0.0.1:{own}",
+            f"{host}:8001": f"127.0.0.1:{grpc} port {own}",
+        }
+    for name, own in places.items():
         assert name in text
-        text = text.replace(name, f"127.0.0.1:{own}")
+        text = text.replace(name, own)
     file = folder / "haproxy.cfg"
     file.write_text(text)
     with subprocess.Popen(
@@ -267,7 +281,7 @@ def haproxy(folder, ports):
     ) as process:
         try:
             wait_until(lambda: process.poll() is None and can_connect(port))
-            yield port
+            yield port, grpc_port
         finally:
             process.kill()
             process.stderr.close()
@@ -286,18 +300,20 @@ def test_behind_haproxy_no_request_is_lost():
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as running:
         folder = pathlib.Path(name)
         _, url = running.enter_context(running_redis(folder))
-        settings = (f"server.state_store={url}", "server.drain_delay_s=2.5")
+        settings = (f"server.state_store={url}", "server.drain_delay_s=2.5", "server.grpc_port=0")
         servers = [running.enter_context(server(*settings, stop=False)) for _ in range(3)]
         processes = [process for process, _ in servers]
-        ports = [facts["port"] for _, facts in servers]
-        port = running.enter_context(haproxy(folder, ports[:2]))
+        facts = [facts for _, facts in servers]
+        port, grpc_port = running.enter_context(haproxy(folder, facts[:2]))
+        with triton.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
+            assert client.is_server_ready()
         with Clients(port) as clients:
             clients.more(50)
             processes[0].terminate()
             assert processes[0].wait(WAIT_S) == 0
             clients.more(50)
         assert clients.failed == []
-        port = running.enter_context(haproxy(folder, ports[1:]))
+        port, _ = running.enter_context(haproxy(folder, facts[1:]))
         with Clients(port) as clients:
             clients.more(50)
             processes[1].kill()

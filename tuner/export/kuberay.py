@@ -138,7 +138,7 @@ def caution() -> str:
     """Return how the setup differs from the measured one."""
     return (
         "the study measured one machine; here requests and responses cross the network, and the "
-        "replicas of one pod share its limits. Treat the figures as an estimate until `tune load` "
+        "replicas of one pod share its limits. Treat the figures as an estimate until `tune confirm` "
         "has measured it."
     )
 

@@ -25,6 +25,9 @@ _END_S = 10.0
 _AWAY = {"RAY_gcs_rpc_server_reconnect_timeout_s": "86400"}
 """How long the steward waits for a head that is away: its replicas serve meanwhile."""
 
+UNREACHED = "is it there, and are RAY_AUTH_MODE=token and its token (RAY_AUTH_TOKEN, ~/.ray/auth_token) set here?"
+"""What to look at when Ray cannot be reached."""
+
 
 class RaySeat:
     """Reserved place of a Ray cluster."""
@@ -108,7 +111,7 @@ class RayCluster:
             async with asyncio.timeout(_READY_S):
                 await self._ready
         except (Closed, TimeoutError) as error:
-            text = f"Ray at {self._settings.address} did not answer within {_READY_S:g} s"
+            text = f"Ray at {_named(self._settings.address)} did not answer within {_READY_S:g} s; {UNREACHED}"
             raise ReplicaStartFailed("engine", text) from error
 
     async def seat(self, wanted: Resources, on_waiting: Callable[[str], None]) -> RaySeat:
@@ -224,8 +227,13 @@ def check_token(*, is_open: bool = False) -> None:
         raise ReplicaStartFailed(
             "engine",
             "Ray runs code for everybody who reaches it: set RAY_AUTH_MODE=token and a token on all "
-            "machines (docs/machines.md), or cluster.access to open",
+            "machines (docs/machines.md); a server may have cluster.access=open instead",
         )
+
+
+def _named(address: str) -> str:
+    """Return where Ray is looked for."""
+    return os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
 
 
 def own_address(head: str) -> str | None:

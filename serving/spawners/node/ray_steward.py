@@ -20,6 +20,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import os
 import queue
 import threading
 import time
@@ -40,7 +41,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from serving.spawners.node.node_agents import AGENT_S, Agent, NodeAgents
-from serving.spawners.node.ray_cluster import node_name, own_address
+from serving.spawners.node.ray_cluster import UNREACHED, node_name, own_address
 from serving.system.control_channel import Closed, ControlChannel, ControlledProcess
 from serving.system.end_with_parent import ignore_requests_to_end
 from serving.system.log_lines import log_lines
@@ -101,13 +102,14 @@ class Steward:
 
     def run(self) -> None:
         """Connect to Ray, and follow orders until the channel ends."""
-        ray.init(
-            address=self._first["address"],
-            _node_ip_address=own_address(self._first["address"]),
-            namespace="luthier",
-            log_to_driver=False,
-            configure_logging=False,
-        )
+        with contextlib.chdir(os.sep):  # Ray has its workers import from the working folder first
+            ray.init(
+                address=self._first["address"],
+                _node_ip_address=own_address(self._first["address"]),
+                namespace="luthier",
+                log_to_driver=False,
+                configure_logging=False,
+            )
         # Ends Ray's thread that prints errors: it would keep a core busy while the head is away.
         ray._private.worker.global_worker.threads_stopped.set()  # noqa: SLF001
         self._control.send({"event": "ready", "version": ray.__version__})
@@ -288,8 +290,7 @@ def main() -> None:
             Steward(control, first).run()
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             text = str(error).strip().splitlines() or [repr(error)]
-            hint = "; is it there, and is the token (RAY_AUTH_TOKEN, ~/.ray/auth_token) its own?"
-            control.send({"event": "failed", "text": text[0] + hint})
+            control.send({"event": "failed", "text": f"{text[0]}; {UNREACHED}"})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.spawners.node.ray_cluster import check_token, node_name, own_address
+from serving.spawners.node.ray_cluster import UNREACHED, check_token, node_name, own_address
 from tuner.errors import NodeLost, UsageError
 from tuner.evaluation.evaluation import Evaluation
 from tuner.load_generator.plan import OpenLoopPlan, Race
@@ -146,7 +146,8 @@ class RayFleet:
         ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - no public way
         address = workers.removeprefix("ray://") if workers.startswith("ray://") else "auto"
         try:
-            with _own_signal_handlers():
+            # Ray has its workers import from the working folder first: not from a checkout there.
+            with _own_signal_handlers(), contextlib.chdir(os.sep):
                 ray.init(
                     address=address,
                     _node_ip_address=own_address(address),
@@ -156,7 +157,7 @@ class RayFleet:
                 )
         except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
             raise UsageError(
-                f"--workers {workers}: Ray cannot be reached: {_first_line(error)}"
+                f"--workers {workers}: Ray cannot be reached: {_first_line(error)}; {UNREACHED}"
             ) from error
         try:
             return cls(_take(workers, settings, kept, kind, goes_on=goes_on))
