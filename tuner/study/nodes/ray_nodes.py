@@ -159,6 +159,8 @@ class RayFleet:
             raise UsageError(
                 f"--workers {workers}: Ray cannot be reached: {_first_line(error)}; {UNREACHED}"
             ) from error
+        # Ends Ray's thread that prints errors: it would keep a core busy while the head is away.
+        ray._private.worker.global_worker.threads_stopped.set()  # noqa: SLF001
         try:
             return cls(_take(workers, settings, kept, kind, goes_on=goes_on))
         except BaseException:
