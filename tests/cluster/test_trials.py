@@ -69,7 +69,7 @@ from tuner.settings.target import TargetSettings
 from tuner.study.nodes.ray_nodes import RayFleet
 
 settings = StudySettings(target=TargetSettings(model="echo", concurrency=2))
-with RayFleet.open("1", settings) as fleet:
+with RayFleet.open("1", settings, {}) as fleet:
     print(fleet.nodes[0].name, flush=True)
     sys.stdin.read()
 """
