@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import docker
 import pytest
@@ -15,7 +16,7 @@ import pytest_asyncio
 from serving.model_spec import ModelSpec
 from serving.spawners.docker import reaper
 from serving.spawners.docker import replica as container_replica
-from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S
+from serving.spawners.docker.containers import OWNER_LABEL, REQUEST_TIMEOUT_S, DockerClient
 from serving.spawners.docker.spawner import DockerSpawner
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay
@@ -66,6 +67,22 @@ async def _until(done):
     async with asyncio.timeout(WAIT_S):
         while not await asyncio.to_thread(done):
             await asyncio.sleep(0.1)
+
+
+@needs_docker
+@pytest.mark.asyncio
+async def test_an_engine_may_answer_later_than_the_replica(home, monkeypatch):
+    """It is ready once both have: the limit of its cores is set on its container."""
+    start = DockerClient.start
+
+    def late(self, container):
+        pid = start(self, container)
+        time.sleep(2.0)  # it connects meanwhile
+        return pid
+
+    monkeypatch.setattr(DockerClient, "start", late)
+    replica = await _started(home)
+    assert replica.container
 
 
 @needs_docker

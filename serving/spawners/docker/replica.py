@@ -33,6 +33,8 @@ class ContainerReplica(BaseReplica):
         self.spec = spec
         self.container: str | None = None
         """Id of the container, once it runs."""
+        self.started = asyncio.Event()
+        """Set once the engine has said that the container runs, which its replica may say earlier."""
         self._engine = engine
         self._memory_mb = spec.memory_mb
         self._ending = asyncio.Event()
@@ -45,6 +47,7 @@ class ContainerReplica(BaseReplica):
             return NEVER_STARTED
         pid = await run_in_daemon_thread(self._engine.start, container)  # 0: it has ended already
         self.container, self.pid = container, pid
+        self.started.set()
         self.group = manager.group_of(pid) if pid else None
         if self._ending.is_set():
             run_in_daemon_thread(self._kill, container)

@@ -117,6 +117,7 @@ class DockerSpawner:
                 async with handshake.ready_within(replica, ready_timeout_s):
                     # The pid that the replica reports is valid only inside the container.
                     await handshake.while_alive(replica, handshake.greet(replica, listener))
+                    await handshake.while_alive(replica, replica.started.wait())
                     if cpu is not None:
                         await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
         except LimitsUnavailable:
