@@ -83,6 +83,7 @@ async def test_an_engine_may_answer_later_than_the_replica(home, monkeypatch):
     monkeypatch.setattr(DockerClient, "start", late)
     replica = await _started(home)
     assert replica.container
+    replica.sock.close()
 
 
 @needs_docker
