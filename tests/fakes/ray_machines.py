@@ -70,6 +70,9 @@ def ray_machines():
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_TMPDIR": folder,
             "RAY_USAGE_STATS_ENABLED": "0",
+            # A silent machine is lost after some 20 s instead of 65 s (docs/machines.md).
+            "RAY_health_check_timeout_ms": "4000",
+            "RAY_health_check_failure_threshold": "3",
         }
         with subprocess.Popen(
             [sys.executable, "-m", __spec__.name],
