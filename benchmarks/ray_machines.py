@@ -51,14 +51,14 @@ class Machine:
         """Start its Ray node; returns once it has joined."""
         self._cluster.join(self.address, self._cluster.cores, namespace=self.name)
 
-    def start_head(self) -> None:
-        """Start Ray's head on it, or start it again."""
+    def start_head(self, *, goes_first: bool = False) -> None:
+        """Start Ray's head on it, or start it again (`goes_first`: see `Cluster.ray`)."""
         # Ray takes the processes of other namespaces for a head that runs on this machine already.
         pathlib.Path(self._cluster.folder, "ray_current_cluster").unlink(missing_ok=True)
         self._cluster.ray("start", "--head", "--port", str(_PORT), "--node-ip-address",
             self.address, "--num-cpus", "0", "--include-dashboard", "false",
             "--object-store-memory", str(_STORE_BYTES), "--temp-dir", self._cluster.folder,
-            namespace=self.name, goes_first=True)  # fmt: skip
+            namespace=self.name, goes_first=goes_first)  # fmt: skip
 
     def kill(self) -> None:
         """End everything that runs on it, at once."""
@@ -131,7 +131,7 @@ class Cluster:
     def ray(self, *words: str, namespace: str | None = None, goes_first: bool = False) -> None:
         """Run a command of Ray's, with the cluster's token.
 
-        `goes_first` is for the head, which in truth has cores of its own: it does not wait for what is measured.
+        `goes_first` is for a head that starts under load, as in truth it has cores of its own.
         """
         command = [sys.executable, "-m", "ray.scripts.scripts", *words]
         if namespace is not None:  # `ip netns exec` would mount a /sys without control groups
