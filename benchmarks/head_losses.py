@@ -85,7 +85,7 @@ class HeadLoser(threading.Thread):
                 self.lost_s.append(time.monotonic())
                 self._cluster.head.kill()
                 time.sleep(self._away_s)
-                self._cluster.head.start_head(goes_first=True)
+                self._cluster.head.start_head()
                 self._replace()
         except BaseException as error:
             self.error = error

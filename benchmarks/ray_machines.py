@@ -24,7 +24,6 @@ _NETWORK = "10.77.0"
 HERE = f"{_NETWORK}.1"
 """Address of this machine, on which the server runs."""
 _STORE_BYTES = 100 << 20
-FIRST = 'echo -15 > /proc/self/autogroup; exec "$@"'
 
 
 class Machine:
@@ -51,14 +50,14 @@ class Machine:
         """Start its Ray node; returns once it has joined."""
         self._cluster.join(self.address, self._cluster.cores, namespace=self.name)
 
-    def start_head(self, *, goes_first: bool = False) -> None:
-        """Start Ray's head on it, or start it again (`goes_first`: see `Cluster.ray`)."""
+    def start_head(self) -> None:
+        """Start Ray's head on it, or start it again."""
         # Ray takes the processes of other namespaces for a head that runs on this machine already.
         pathlib.Path(self._cluster.folder, "ray_current_cluster").unlink(missing_ok=True)
         self._cluster.ray("start", "--head", "--port", str(_PORT), "--node-ip-address",
             self.address, "--num-cpus", "0", "--include-dashboard", "false",
             "--object-store-memory", str(_STORE_BYTES), "--temp-dir", self._cluster.folder,
-            namespace=self.name, goes_first=goes_first)  # fmt: skip
+            namespace=self.name)  # fmt: skip
 
     def kill(self) -> None:
         """End everything that runs on it, at once."""
@@ -128,19 +127,13 @@ class Cluster:
         self.ray("start", "--address", self.address, "--node-ip-address", address, "--num-cpus",
             str(cores), "--object-store-memory", str(_STORE_BYTES), namespace=namespace)  # fmt: skip
 
-    def ray(self, *words: str, namespace: str | None = None, goes_first: bool = False) -> None:
-        """Run a command of Ray's, with the cluster's token.
-
-        `goes_first` is for a head that starts under load, as in truth it has cores of its own.
-        """
+    def ray(self, *words: str, namespace: str | None = None) -> None:
+        """Run a command of Ray's, with the cluster's token."""
         command = [sys.executable, "-m", "ray.scripts.scripts", *words]
         if namespace is not None:  # `ip netns exec` would mount a /sys without control groups
             command = ["nsenter", f"--net=/run/netns/{namespace}", *command]
-        if goes_first:
-            command = ["sh", "-c", FIRST, "sh", *command]
         done = subprocess.run(
             command,
-            start_new_session=goes_first,
             env={**os.environ, **self.environment, **self._more},
             capture_output=True,
             text=True,
