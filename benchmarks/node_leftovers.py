@@ -85,7 +85,7 @@ def _is_stale(name: str) -> bool:
 
 
 def left(before: Found, *, but: str = "") -> Found:
-    """What is there beside what was there before, but for one kind, once there is nothing or time is over."""
+    """Leftovers beside what was there before, without one kind, once there are none or time is over."""
     until_s = time.monotonic() + GONE_S
     while True:
         now = there()

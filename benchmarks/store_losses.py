@@ -120,8 +120,8 @@ async def lose(folder: pathlib.Path, away_s: float, closed: contextlib.ExitStack
     return [gone_s, time.monotonic()]
 
 
-def counted(admin_port: int) -> float:
-    """Feedbacks that the policy of a server has counted."""
+def count_feedbacks(admin_port: int) -> float:
+    """Return how many feedbacks the policy of a server has counted."""
     body = json.dumps({"app_name": APPLICATION, "uid": ""}).encode()
     _, _, text = server_process.administer(admin_port, "POST", "/admin/get_state", body)
     return float(sum(json.loads(text)["state"]["counts"]))
@@ -164,7 +164,7 @@ def measured(feedbacks: int, away_s: float) -> tuple[list[Query], list[float], l
 
         queries, times = asyncio.run(play())
         time.sleep(2.0)  # the last rounds of the exchange
-        return queries, times, [counted(where.admin_port) for where in both]
+        return queries, times, [count_feedbacks(where.admin_port) for where in both]
 
 
 def concluded(

@@ -22,7 +22,7 @@ class Placement:
     query: socket.socket
     grpc: socket.socket | None
     token: TokenPlace | None
-    """Of the admin ports, if the settings name none: also of a gateway that is started again."""
+    """Admin token, if the settings name none; a gateway that is started again keeps it."""
     tell: Callable[[dict[str, Any]], None]
     """Tells the parent that this gateway is ready, with the facts, leaving, or closed to new clients;
     or to stop the server."""

@@ -19,7 +19,7 @@ from serving.values import ModelId
 
 
 class StateInForce:
-    """What settings, models and applications are now, for comparison with the record."""
+    """Settings, models and applications as they are now, for comparison with the record."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StateInForce:
 
     def rows(self, past: SavedState) -> Rows:
         """Return the rows of the state in force that differ from the start, and those not restored."""
-        now = {**self._changed_settings(past), **self._versions(), **self._retired()}
+        now = {**self._setting_rows(past), **self._version_rows(), **self._retired_rows()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
             now[RecordKey(record_schema.MODEL, name)] = self._engine.catalogue.entry(name).as_json()
         for application in self._applications.all():
@@ -50,9 +50,9 @@ class StateInForce:
         for name, version in self._clipper.current_versions().items():
             now[RecordKey(record_schema.CURRENT, name)] = version
         rows = {key: as_text(data) for key, data in now.items()}
-        return {**self._still_left_out(past), **rows}
+        return {**self._left_out_rows(past), **rows}
 
-    def _changed_settings(self, past: SavedState) -> dict[RecordKey, Any]:
+    def _setting_rows(self, past: SavedState) -> dict[RecordKey, Any]:
         start = past.start_settings.flat()
         return {
             RecordKey(record_schema.SETTING, name): {"value": value}
@@ -61,7 +61,7 @@ class StateInForce:
             if name not in start or start[name] != value
         }
 
-    def _versions(self) -> dict[RecordKey, Any]:
+    def _version_rows(self) -> dict[RecordKey, Any]:
         rows: dict[RecordKey, Any] = {}
         for served in self._engine.deployments():
             if self._repository is not None and self._repository.has_loaded(served.id):
@@ -70,7 +70,7 @@ class StateInForce:
                 rows[row_key(record_schema.VERSION, served.id)] = spec_json(served.spec)
         return rows
 
-    def _retired(self) -> dict[RecordKey, Any]:
+    def _retired_rows(self) -> dict[RecordKey, Any]:
         served = self._engine.models()
         rows = {
             row_key(record_schema.RETIRED, id_): spec_json(spec)
@@ -82,7 +82,7 @@ class StateInForce:
                 rows[row_key(record_schema.RETIRED, id_)] = {"files": stamp}
         return rows
 
-    def _still_left_out(self, past: SavedState) -> Rows:
+    def _left_out_rows(self, past: SavedState) -> Rows:
         """Return unrestored rows, without versions since removed from the list."""
         failed = {id_ for id_, (state, _) in self._engine.states().items() if state == "failed"}
         names = {id_.name for id_ in failed}

@@ -75,9 +75,9 @@ class FeedbackExchange:
         self.place = store.read(0, 1).base
         """Place of the log up to which this gateway has replayed it."""
         self._base = self.place  # what this gateway saved last
+        # The key that the log has at that place, by which a log is known; None: it has none there.
         at = store.read(self.place - 1, 1).places
         self._key = at[0].told.key if at and at[0].number == self.place else None
-        # What the log has at that place, by which a log is known; None: not known.
         self._states: dict[str, SharedUserStates] = {}
         self._logs: dict[str, DecisionLog] = {}
         self._waiting: WriteBacklog[Told] = WriteBacklog()

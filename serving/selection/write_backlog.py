@@ -1,4 +1,4 @@
-"""What waits to be written to a store: oldest first, in pieces, each gone once it is written."""
+"""Backlog of items to write to a store: oldest first, in pieces, each gone once it is written."""
 
 from __future__ import annotations
 

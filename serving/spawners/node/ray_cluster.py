@@ -215,7 +215,7 @@ class RayCluster:
             seat.leaving.set_result(text)
 
     def _fail(self, text: str) -> None:
-        error = ReplicaStartFailed("engine", f"Ray at {self._settings.address}: {text}")
+        error = ReplicaStartFailed("engine", f"Ray at {_named(self._settings.address)}: {text}")
         for future in (self._ready, *self._waiting.values()):
             if future is not None and not future.done():
                 future.set_exception(error)
